@@ -1,0 +1,302 @@
+"""The continuous-time attention of the paper as a module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, overload
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from contiformer.nn.fields import Activation, FieldName, make_field, stack_fields
+from contiformer.nn.observations import Observations
+from contiformer.nn.pairwise import pairwise_attention
+from contiformer.nn.rules import AttentionRule, RuleName
+from contiformer.nn.spectral import Keys, spectral_attention, split_heads
+from contiformer.paths.interpolation import INTERPOLATIONS, Interpolation, PiecewisePolynomial, interpolate
+from contiformer.paths.trajectories import (
+    Pieces,
+    Trajectories,
+    fixed_pieces,
+    nodes_for_degree,
+    solve_trajectories,
+    warn_unresolved,
+    window_pieces,
+)
+
+Method = Literal["spectral", "pairwise"]
+
+#: ``degree="auto"``: the degrees tried one after the other, and the tail up to which a sequence counts as resolved.
+AUTO_DEGREES = (7, 15, 31)
+CAUSAL_DEGREE = 11
+RESOLVED = 1e-3
+MAX_PIECES = 64
+MAX_CAUSAL_PIECES = 4096
+
+
+class ContinuousAttention(nn.Module):
+    r"""Multi-head attention over continuous time.
+
+    Every observation ``i`` at time ``t_i`` starts a key and a value trajectory, ``dk_i/dt = f(t, k_i)``,
+    ``k_i(t_i) = K_i`` (the same for ``v``); the queries ``Q_i`` are knots of a path ``q(t)``. At any time ``u``
+
+        α_i(u) = 1/(u - t_i) ∫_{t_i}^u q(τ)·k_i(τ) dτ,     α_i(t_i) = q(t_i)·K_i
+        v̂_i(u) = 1/(u - t_i) ∫_{t_i}^u v_i(τ) dτ,          v̂_i(t_i) = V_i
+        out(u) = W_O concat_heads Σ_i softmax_i(α_i(u) / √d_k) v̂_i(u)
+
+    Args:
+        d_model, n_heads: width and number of heads; ``n_heads`` divides ``d_model``.
+        rule: "exact", "linear" or "gauss" (with ``points`` 2 to 5), see :class:`~contiformer.nn.rules.AttentionRule`.
+        interpolation: of the query: "linear", "cubic" (natural spline; not causal) or "hermite" (backward differences).
+        field: "concatnorm", "concat", "linear", or any module ``f(t, x)`` with t [..., 1] and x [..., d_model], of which
+            keys and values get a copy each.
+        activation: of the named fields, "tanh" or "sigmoid".
+        method: "spectral" solves one ODE per observation; "pairwise" is the paper's algorithm, one per pair.
+        degree: of the polynomials that represent a trajectory on a piece. "auto" starts at 7 and doubles it for every
+            sequence that is not resolved, up to 31, then warns; with ``causal=True`` it is 11 and stays there, because
+            a degree that depends on the data would let the future choose how the past is computed. A number is
+            used as it is, with a :class:`~contiformer.paths.trajectories.ResolutionWarning` where it does not do.
+        piece_length: the longest piece of time that one polynomial has to represent, in the unit of ``times``. Longer
+            windows are cut into pieces.
+        step_size: of the Runge-Kutta solver of "pairwise", on [-1, 1].
+        causal: attend only to observations at or before the query's time. Between observations the query path holds its
+            last known value.
+        dropout: of the attention weights.
+        continuous_scores, continuous_values, normalize_scores, normalize_values: the paper's ablations.
+
+    Shapes:
+        x [B, N, d_model], times [B, N] (not decreasing), query_times [B, Q] in any order (None: ``times``),
+        mask [B, N] with True = observed -> [B, Q, d_model]; with ``return_weights=True`` also the weights [B, H, Q, N].
+
+    Rows that are masked are neither keys nor knots, and their times and values are not looked at; where the queries are
+    the times, their output is zero. A query that may attend to nothing (no observation, or none before it in a
+    causal model) attends to a value of zero, so its output is the bias of ``out_proj``. Observations at equal times
+    are legal: both are keys, and the query there is the mean of theirs.
+
+    Times may be float64 when everything else is float32: differences of times are taken in the precision they come in.
+    Gradients flow to ``query_times``; ``times`` that require a gradient are refused with method "spectral".
+
+    Example:
+        >>> attention = ContinuousAttention(32, 4)
+        >>> times = torch.rand(2, 10).sort().values
+        >>> attention(torch.randn(2, 10, 32), times, query_times=torch.rand(2, 5)).shape
+        torch.Size([2, 5, 32])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        rule: RuleName = "exact",
+        points: int = 3,
+        interpolation: Interpolation = "linear",
+        field: FieldName | nn.Module = "concatnorm",
+        activation: Activation = "tanh",
+        method: Method = "spectral",
+        degree: Literal["auto"] | int = "auto",
+        piece_length: float = 1.0,
+        step_size: float = 0.1,
+        causal: bool = False,
+        dropout: float = 0.0,
+        continuous_scores: bool = True,
+        continuous_values: bool = True,
+        normalize_scores: bool = True,
+        normalize_values: bool = True,
+    ) -> None:
+        super().__init__()
+        if n_heads < 1 or d_model % n_heads:
+            raise ValueError(f"n_heads must divide d_model, got d_model={d_model} and n_heads={n_heads}")
+        if method not in ("spectral", "pairwise"):
+            raise ValueError(f"method must be 'spectral' or 'pairwise', got {method!r}")
+        if interpolation not in INTERPOLATIONS:
+            raise ValueError(f"interpolation must be one of {INTERPOLATIONS}, got {interpolation!r}")
+        if causal and interpolation == "cubic":
+            raise ValueError(
+                "interpolation='cubic' depends on future observations, so it cannot be causal: use 'linear' or 'hermite'"
+            )
+        if degree != "auto" and (not isinstance(degree, int) or isinstance(degree, bool) or degree < 1):
+            raise ValueError(f"degree must be 'auto' or a positive integer, got {degree!r}")
+        if not 0 < step_size <= 2:
+            raise ValueError(f"step_size must be in (0, 2], the interval it divides, got {step_size!r}")
+        if not piece_length > 0:
+            raise ValueError(f"piece_length must be positive, got {piece_length!r}")
+        self.rule = AttentionRule(
+            rule, points, causal, continuous_scores, continuous_values, normalize_scores, normalize_values, dropout
+        )
+        self.d_model, self.n_heads = d_model, n_heads
+        self.interpolation, self.method, self.degree = interpolation, method, degree
+        self.piece_length, self.step_size = float(piece_length), float(step_size)
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.v_proj = nn.Linear(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+        self.key_field = make_field(field, d_model, activation)
+        self.value_field = make_field(field, d_model, activation)
+
+    def extra_repr(self) -> str:
+        """The options that no submodule shows."""
+        return (
+            f"d_model={self.d_model}, n_heads={self.n_heads}, {self.rule}, interpolation={self.interpolation!r}, "
+            f"method={self.method!r}, degree={self.degree!r}"
+        )
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        times: Tensor,
+        query_times: Tensor | None = None,
+        mask: Tensor | None = None,
+        return_weights: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        times: Tensor,
+        query_times: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch obs d"],
+        times: Float[Tensor, "batch obs"],
+        query_times: Float[Tensor, "batch query"] | None = None,
+        mask: Bool[Tensor, "batch obs"] | None = None,
+        return_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend from ``query_times`` to the observations, see the class."""
+        seen = Observations.of(x, times, query_times, mask, self.d_model)
+        if times.requires_grad and self.method == "spectral" and self.rule.continuous:
+            raise ValueError(
+                "times require a gradient, which method='spectral' does not give: detach them, use query_times for the "
+                "derivative of the output in time, or method='pairwise'"
+            )
+        projected = [proj(seen.x) for proj in (self.q_proj, self.k_proj, self.v_proj)]
+        # integrals and softmax in at least float32, whatever autocast makes of the projections
+        work = torch.promote_types(projected[0].dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            mixed, weights = self._attend(seen, *(p.to(work) for p in projected), return_weights)
+        out = self.out_proj(mixed.to(projected[0].dtype))
+        if query_times is None and mask is not None:
+            out = seen.to_input_order(out)
+            weights = None if weights is None else seen.to_input_order(weights, 2)
+        if weights is None:
+            return out
+        return out, seen.to_input_order(weights, 3)
+
+    def _attend(
+        self, seen: Observations, q: Tensor, k: Tensor, v: Tensor, return_weights: bool
+    ) -> tuple[Float[Tensor, "batch query d"], Tensor | None]:
+        batch, obs = seen.times.shape
+        rule = self.rule if self.training else replace(self.rule, dropout=0.0)
+        queries = seen.times if seen.query_times is None else seen.query_times
+        if obs == 0 or batch == 0:
+            shape = (batch, self.n_heads, queries.shape[1], 0)
+            return q.new_zeros(batch, queries.shape[1], self.d_model), q.new_zeros(shape) if return_weights else None
+        path = interpolate(self.interpolation, seen.times, q, seen.lengths, distinct=seen.distinct)
+        if self.method == "pairwise":
+            out, weights = pairwise_attention(
+                path, k, v, seen, self.key_field, self.value_field, rule, self.n_heads, self.step_size
+            )
+        else:
+            out, weights = self._spectral(seen, path, k, v, rule, return_weights)
+        return out.transpose(1, 2).flatten(2), weights if return_weights else None
+
+    def _spectral(
+        self,
+        seen: Observations,
+        path: PiecewisePolynomial,
+        k: Tensor,
+        v: Tensor,
+        rule: AttentionRule,
+        return_weights: bool,
+        level: int = 0,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Solve the trajectories and attend; sequences that are not resolved go through again at a higher degree."""
+        automatic = self.degree == "auto" and not rule.causal
+        degree = AUTO_DEGREES[level] if automatic else CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)
+        solved, pieces = self._trajectories(seen, k, v, rule, degree)
+        if solved is not None and not torch.compiler.is_compiling():
+            used = seen.valid.T[None]
+            if rule.causal:
+                used = used & (pieces.edges.T[1:, None] > seen.times.T)
+            tail = solved.tail(used)
+            coarse = tail > RESOLVED
+            if bool(coarse.any()):
+                if automatic and level + 1 < len(AUTO_DEGREES):
+                    return self._refine(seen, path, k, v, rule, return_weights, level, coarse)
+                advice = f"Raise degree above {degree}, pass a smaller piece_length than {self.piece_length:g}, "
+                warn_unresolved(float(tail.max()), degree, advice + "or scale the times so that a sequence spans less.")
+        keys = self._keys(seen, k, v, solved, pieces, rule)
+        return spectral_attention(
+            path, keys, seen.query_times, rule, distinct=seen.distinct_knots, return_weights=return_weights
+        )
+
+    def _refine(
+        self,
+        seen: Observations,
+        path: PiecewisePolynomial,
+        k: Tensor,
+        v: Tensor,
+        rule: AttentionRule,
+        return_weights: bool,
+        level: int,
+        coarse: Bool[Tensor, "batch"],
+    ) -> tuple[Tensor, Tensor | None]:
+        """Each sequence at the degree it needs itself, so that its output does not depend on its batch mates."""
+        parts = []
+        where = [torch.nonzero(chosen).squeeze(1) for chosen in (~coarse, coarse)]
+        for index, at in zip(where, (level, level + 1), strict=True):
+            if len(index):
+                part = PiecewisePolynomial(path.knots[index], path.coefficients[index])
+                parts.append(self._spectral(seen.select(index), part, k[index], v[index], rule, return_weights, at))
+        back = torch.argsort(torch.cat(where))
+        out = torch.cat([part[0] for part in parts])[back]
+        weights = [part[1] for part in parts if part[1] is not None]
+        return out, torch.cat(weights)[back] if weights else None
+
+    def _trajectories(
+        self, seen: Observations, k: Tensor, v: Tensor, rule: AttentionRule, degree: int
+    ) -> tuple[Trajectories | None, Pieces]:
+        start, end = seen.window()
+        cut, limit = (fixed_pieces, MAX_CAUSAL_PIECES) if rule.causal else (window_pieces, MAX_PIECES)
+        if not rule.continuous:
+            return None, Pieces(torch.stack([start, end], dim=1))
+        pieces = cut(start, end, self.piece_length, limit)
+        starts, fields = [], []
+        if rule.continuous_scores:
+            starts, fields = [k], [self.key_field]
+        if rule.continuous_values:
+            starts, fields = [*starts, v], [*fields, self.value_field]
+        initial = torch.stack(starts).transpose(1, 2).contiguous()
+        field = stack_fields(fields, initial.dtype)
+        return solve_trajectories(field, initial, seen.times.T, pieces, degree, causal=rule.causal), pieces
+
+    def _keys(
+        self,
+        seen: Observations,
+        k: Tensor,
+        v: Tensor,
+        solved: Trajectories | None,
+        pieces: Pieces,
+        rule: AttentionRule,
+    ) -> Keys:
+        series: list[Tensor | None] = [None, None]
+        if solved is not None:
+            # [P, M, S, N, B, d] -> S times [B, H, N, P, M, dk]
+            by_head = solved.coefficients.unflatten(-1, (self.n_heads, -1)).permute(2, 4, 5, 3, 0, 1, 6)
+            curves = list(by_head.unbind(0))
+            series = [curves.pop(0) if rule.continuous_scores else None, curves.pop(0) if rule.continuous_values else None]
+        valid = None if seen.complete else seen.valid
+        key, value = split_heads(k, self.n_heads), split_heads(v, self.n_heads)
+        return Keys(seen.times, valid, key, value, series[0], series[1], pieces)
+
+
+__all__ = ["ContinuousAttention", "nodes_for_degree"]

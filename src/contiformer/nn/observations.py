@@ -1,0 +1,132 @@
+"""What a layer is given, checked once and brought into one form: valid rows first, padded with the last time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Sequences with their valid rows at the front.
+
+    Shapes: x [B, N, d]; times [B, N], in float64 where the device has it, the last valid time repeated over padding;
+    query_times [B, Q] or None for the times; valid [B, N]; lengths [B], at least 1 (an empty sequence keeps one
+    invalid row at time 0); order [B, N], where each row came from, None if no row moved.
+    """
+
+    x: Float[Tensor, "batch obs d"]
+    times: Float[Tensor, "batch obs"]
+    query_times: Float[Tensor, "batch query"] | None
+    valid: Bool[Tensor, "batch obs"]
+    lengths: Int[Tensor, "batch"]
+    order: Int[Tensor, "batch obs"] | None
+    complete: bool
+    distinct_knots: bool
+
+    @property
+    def distinct(self) -> bool:
+        """All rows valid and no two times equal."""
+        return self.complete and self.distinct_knots
+
+    @classmethod
+    def of(
+        cls, x: Tensor, times: Tensor, query_times: Tensor | None, mask: Tensor | None, d_model: int | None = None
+    ) -> Observations:
+        """Check the arguments, with an error that names the one at fault, and order the rows."""
+        _check_shapes(x, times, query_times, mask, d_model)
+        exact = times.dtype if times.device.type == "mps" else torch.float64
+        clock = times.to(exact)
+        queries = None if query_times is None else query_times.to(exact)
+        batch, obs = times.shape
+        valid = torch.ones(batch, obs, dtype=torch.bool, device=x.device) if mask is None else mask
+        complete, distinct = _check_values(clock, queries, valid)
+        lengths = valid.sum(1).clamp(min=1)
+        order = None
+        if not complete:
+            order = torch.argsort(~valid, dim=1, stable=True)
+            valid = valid.gather(1, order)
+            x = torch.where(valid[..., None], x.gather(1, order[..., None].expand_as(x)), 0.0)
+            clock = torch.where(valid, clock.gather(1, order), 0.0)
+            clock = torch.where(valid, clock, clock.gather(1, lengths[:, None] - 1))
+        return cls(x, clock, queries, valid, lengths, order, complete, distinct)
+
+    def select(self, index: Int[Tensor, "some"]) -> Observations:
+        """Some of the sequences."""
+        return replace(
+            self,
+            x=self.x[index],
+            times=self.times[index],
+            query_times=None if self.query_times is None else self.query_times[index],
+            valid=self.valid[index],
+            lengths=self.lengths[index],
+            order=None if self.order is None else self.order[index],
+        )
+
+    def window(self) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]:
+        """First and last time of each sequence, observations and queries together."""
+        start, end = self.times[:, 0], self.times[:, -1]
+        if self.query_times is not None and self.query_times.shape[1]:
+            asked = self.query_times.detach()
+            start, end = torch.minimum(start, asked.amin(1)), torch.maximum(end, asked.amax(1))
+        return start.detach(), end.detach()
+
+    def to_input_order(self, result: Tensor, dim: int = 1) -> Tensor:
+        """Put rows back to where they came from, with zeros in place of the invalid ones."""
+        if self.order is None:
+            return result
+        shape = [1] * result.dim()
+        shape[0], shape[dim] = self.valid.shape
+        kept = torch.where(self.valid.view(shape), result, 0.0)
+        return torch.zeros_like(kept).scatter(dim, self.order.view(shape).expand_as(kept), kept)
+
+
+def _check_shapes(x: Tensor, times: Tensor, queries: Tensor | None, mask: Tensor | None, d_model: int | None) -> None:
+    if x.dim() != 3 or (d_model is not None and x.shape[-1] != d_model):
+        raise ValueError(f"x must be [batch, observations, {d_model or 'channels'}], got {tuple(x.shape)}")
+    if times.shape != x.shape[:2]:
+        raise ValueError(
+            f"times must be [batch, observations] = {tuple(x.shape[:2])} like x, got {tuple(times.shape)}"
+        )
+    if queries is not None and (queries.dim() != 2 or queries.shape[0] != x.shape[0]):
+        raise ValueError(f"query_times must be [batch={x.shape[0]}, queries], got {tuple(queries.shape)}")
+    if mask is not None and mask.shape != times.shape:
+        raise ValueError(f"mask must be [batch, observations] = {tuple(times.shape)}, got {tuple(mask.shape)}")
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean with True = observed, got {mask.dtype}")
+    for name, value in (("times", times), ("query_times", queries)):
+        if value is not None and not value.dtype.is_floating_point and value.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"{name} must be real numbers, got {value.dtype}")
+
+
+@torch.compiler.disable
+def _check_values(times: Tensor, queries: Tensor | None, valid: Tensor) -> tuple[bool, bool]:
+    """Whether all rows are valid, and whether valid times strictly increase; refuse what is not finite or not sorted."""
+    times = times.detach()
+    complete = bool(valid.all())
+    shown = times if complete else times.masked_fill(~valid, 0.0)
+    if not bool(torch.isfinite(shown).all()):
+        row, column = torch.nonzero(~torch.isfinite(shown))[0].tolist()
+        raise ValueError(f"times must be finite, got {float(times[row, column])} in sequence {row} at position {column}")
+    if queries is not None and not bool(torch.isfinite(queries).all()):
+        row, column = torch.nonzero(~torch.isfinite(queries))[0].tolist()
+        raise ValueError(f"query_times must be finite, got {float(queries[row, column])} in sequence {row}")
+    lowest = -torch.inf
+    if not complete:
+        # a masked row takes the time of the last valid one before it, so that it breaks no order
+        times = times.masked_fill(~valid, lowest).cummax(1).values
+        sorted_here = times.masked_fill(~valid, torch.inf)
+        gap = sorted_here[:, 1:] - times[:, :-1]
+    else:
+        gap = times[:, 1:] - times[:, :-1]
+    smallest = float(gap.min()) if gap.numel() else torch.inf
+    if smallest < 0:
+        row, column = torch.nonzero(gap < 0)[0].tolist()
+        raise ValueError(
+            f"times must not decrease: sequence {row} has {float(times[row, column]):g} before "
+            f"{float(times[row, column + 1]):g} at position {column + 1}. Sort the observations by time first"
+        )
+    return complete, smallest > 0

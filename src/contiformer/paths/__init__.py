@@ -1,0 +1,1 @@
+"""Curves in time: interpolants, Chebyshev series and ODE trajectories."""

@@ -1,0 +1,185 @@
+"""Continuous paths through irregular knots: linear, natural cubic, and backward-difference Hermite.
+
+Every interpolant is a :class:`PiecewisePolynomial`: on the cell between two knots a polynomial in the local
+variable ``s`` in [0, 1]. Outside the data the end values are held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Interpolation = Literal["linear", "cubic", "hermite"]
+INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
+
+
+@dataclass(frozen=True)
+class PiecewisePolynomial:
+    """A path ``p(t) = Σ_k coefficients[n, k] s^k`` with ``s = (t - t_n) / (t_{n+1} - t_n)`` on cell ``n``.
+
+    There are as many cells as knots: the last one, which starts at the last knot, holds its value for ever.
+    Before the first knot the first value is held.
+
+    Shapes: knots [B, N] (not decreasing; repeated knots bound empty cells), coefficients [B, N, K, d].
+    """
+
+    knots: Float[Tensor, "batch knots"]
+    coefficients: Float[Tensor, "batch knots power d"]
+
+    def locate(
+        self, t: Float[Tensor, "batch query"]
+    ) -> tuple[Int[Tensor, "batch query"], Float[Tensor, "batch query"]]:
+        """The cell of each time and the local variable ``s`` there; ``s`` is differentiable in ``t``."""
+        last = self.knots.shape[1] - 1
+        cell = torch.searchsorted(self.knots, t.detach().contiguous(), right=True).sub(1).clamp(0, last)
+        return cell, self.local(t, cell)
+
+    def local(
+        self, t: Float[Tensor, "batch query"], cell: Int[Tensor, "batch query"]
+    ) -> Float[Tensor, "batch query"]:
+        """``s`` of time ``t`` in the given cell, clamped to [0, 1]; zero in empty cells and in the last one."""
+        last = self.knots.shape[1] - 1
+        start = self.knots.gather(1, cell)
+        length = self.knots.gather(1, (cell + 1).clamp(max=last)) - start
+        proper = length > 0
+        return torch.where(proper, (t - start) / torch.where(proper, length, 1.0), 0.0).clamp(0.0, 1.0)
+
+    def __call__(self, t: Float[Tensor, "batch query"]) -> Float[Tensor, "batch query d"]:
+        """Values at the times ``t`` [B, Q] -> [B, Q, d], differentiable in ``t`` and in the coefficients."""
+        cell, s = self.locate(t.to(self.knots.dtype))
+        s = s.to(self.coefficients.dtype).unsqueeze(-1)
+        power, width = self.coefficients.shape[2:]
+        index = cell[..., None, None].expand(-1, -1, power, width)
+        local = self.coefficients.gather(1, index)
+        value = local[:, :, -1]
+        for k in range(power - 2, -1, -1):
+            value = value * s + local[:, :, k]
+        return value
+
+
+def interpolate(
+    kind: Interpolation,
+    times: Float[Tensor, "batch knots"],
+    values: Float[Tensor, "batch knots d"],
+    lengths: Int[Tensor, "batch"] | None = None,
+    *,
+    distinct: bool = False,
+) -> PiecewisePolynomial:
+    """The path of the given kind through ``values`` at ``times``.
+
+    Args:
+        kind: "linear"; "cubic", the natural cubic spline (it depends on future knots); or "hermite", the cubic whose
+            slope at a knot is the backward difference (its cells depend on no later knot than their own end).
+        times: [B, N], not decreasing along each row up to its length.
+        values: [B, N, d].
+        lengths: number of valid knots of each row, at least 1 (None: all are valid).
+        distinct: promise that all knots are valid and no two of a row coincide, which skips the merging below.
+
+    Knots at equal times become one with the mean of their values: a path has one value at a time, and the order of
+    rows that share a time must not matter.
+
+    Example:
+        >>> path = interpolate("linear", torch.tensor([[0.0, 2.0]]), torch.tensor([[[0.0], [1.0]]]))
+        >>> path(torch.tensor([[-1.0, 0.5, 9.0]])).flatten().tolist()
+        [0.0, 0.25, 1.0]
+    """
+    if kind not in INTERPOLATIONS:
+        raise ValueError(f"interpolation must be one of {INTERPOLATIONS}, got {kind!r}")
+    if not distinct:
+        times, values, lengths = _merge_equal_times(times, values, lengths)
+    knots = times.shape[1]
+    following = torch.cat([values[:, 1:], values[:, -1:]], dim=1)
+    rise = following - values
+    if kind == "linear":
+        return PiecewisePolynomial(times, torch.stack([values, rise], dim=2))
+    width = torch.cat([times[:, 1:] - times[:, :-1], torch.zeros_like(times[:, :1])], dim=1)
+    width = width.to(values.dtype).unsqueeze(-1)
+    proper = width > 0
+    safe = torch.where(proper, width, 1.0)
+    if kind == "hermite":
+        slope = rise / safe
+        before = torch.cat([slope[:, :1], slope[:, :-1]], dim=1)
+        start, end = before * width, slope * width
+        square, cube = 3 * rise - 2 * start - end, start + end - 2 * rise
+    else:
+        curvature = _natural_curvature(safe, rise, proper, knots if lengths is None else lengths)
+        after = torch.cat([curvature[:, 1:], curvature[:, -1:]], dim=1)
+        scale = width**2 / 6
+        start = rise - scale * (2 * curvature + after)
+        square, cube = 3 * scale * curvature, scale * (after - curvature)
+    flat = [torch.where(proper, term, 0.0) for term in (start, square, cube)]
+    return PiecewisePolynomial(times, torch.stack([values, *flat], dim=2))
+
+
+def _merge_equal_times(
+    times: Tensor, values: Tensor, lengths: Tensor | None
+) -> tuple[Tensor, Tensor, Int[Tensor, "batch"]]:
+    """Distinct knots at the front of each row, means of values that share a time, the last knot repeated behind."""
+    batch, knots, width = values.shape
+    if lengths is None:
+        lengths = torch.full((batch,), knots, device=times.device)
+    index = torch.arange(knots, device=times.device)
+    valid = index < lengths[:, None]
+    fresh = torch.ones_like(valid)
+    fresh[:, 1:] = times[:, 1:] > times[:, :-1]
+    group = (fresh & valid).cumsum(1) - 1
+    count = torch.zeros_like(times, dtype=values.dtype).scatter_add(1, group, valid.to(values.dtype))
+    total = torch.zeros_like(values).scatter_add(
+        1, group[..., None].expand(-1, -1, width), torch.where(valid[..., None], values, 0.0)
+    )
+    mean = total / count.clamp(min=1)[..., None]
+    merged = torch.zeros_like(times).scatter(1, group, torch.where(valid, times, times.gather(1, lengths[:, None] - 1)))
+    distinct = group[:, -1] + 1
+    keep = torch.minimum(index.expand_as(group), distinct[:, None] - 1)
+    return merged.gather(1, keep), mean.gather(1, keep[..., None].expand(-1, -1, width)), distinct
+
+
+def _natural_curvature(
+    width: Float[Tensor, "batch knots 1"],
+    rise: Float[Tensor, "batch knots d"],
+    proper: Tensor,
+    lengths: Int[Tensor, "batch"] | int,
+) -> Float[Tensor, "batch knots d"]:
+    """Second derivatives ``m`` of the natural spline at the knots, zero at both ends.
+
+    ``h_{n-1} m_{n-1} + 2 (h_{n-1} + h_n) m_n + h_n m_{n+1} = 6 (Δ_n - Δ_{n-1})``, each row divided by its diagonal.
+    """
+    knots = width.shape[1]
+    index = torch.arange(knots, device=width.device)
+    last = torch.as_tensor(lengths, device=width.device).reshape(-1, 1) - 1
+    inner = ((index > 0) & (index < last)).unsqueeze(-1).expand_as(proper)
+    slope = torch.where(proper, rise / width, 0.0)
+    previous = torch.cat([width[:, :1], width[:, :-1]], dim=1)
+    jump = slope - torch.cat([slope[:, :1], slope[:, :-1]], dim=1)
+    diagonal = 2 * (previous + width)
+    lower = torch.where(inner, previous / diagonal, 0.0)
+    upper = torch.where(inner, width / diagonal, 0.0)
+    right = torch.where(inner, 6 * jump / diagonal, 0.0)
+    return solve_tridiagonal(lower, upper, right)
+
+
+def solve_tridiagonal(
+    lower: Float[Tensor, "batch n 1"], upper: Float[Tensor, "batch n 1"], right: Float[Tensor, "batch n d"]
+) -> Float[Tensor, "batch n d"]:
+    """Solve ``lower_i y_{i-1} + y_i + upper_i y_{i+1} = right_i`` by cyclic reduction in parallel, O(n log n).
+
+    After pass ``p`` each equation couples unknowns ``2^p`` apart, so ``log2 n`` passes decouple them all. Stable for
+    diagonally dominant systems such as the spline's.
+    """
+    n = right.shape[1]
+    stride = 1
+    while stride < n:
+        def shifted(x: Tensor, by: int) -> Tensor:
+            pad = x.new_zeros(x.shape[0], min(abs(by), n), x.shape[2])
+            return torch.cat([pad, x[:, :-by]], 1) if by > 0 else torch.cat([x[:, -by:], pad], 1)
+
+        low_up, up_low = shifted(upper, stride), shifted(lower, -stride)
+        scale = 1 / (1 - lower * low_up - upper * up_low)
+        right = scale * (right - lower * shifted(right, stride) - upper * shifted(right, -stride))
+        lower, upper = -scale * lower * shifted(lower, stride), -scale * upper * shifted(upper, -stride)
+        stride *= 2
+    return right

@@ -1,0 +1,83 @@
+"""Integrals of a path against the Chebyshev basis: what a matrix product with the coefficients turns into ``∫ q·k``."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from contiformer.paths.chebyshev import chebyshev_basis, gauss_legendre
+from contiformer.paths.interpolation import PiecewisePolynomial
+from contiformer.paths.trajectories import Pieces
+
+
+def interval_moments(
+    path: PiecewisePolynomial,
+    pieces: Pieces,
+    terms: int,
+    start: Float[Tensor, "batch interval"],
+    end: Float[Tensor, "batch interval"],
+    cell: Int[Tensor, "batch interval"] | None,
+    piece: Int[Tensor, "batch interval"],
+) -> Float[Tensor, "batch interval pieces_terms d"]:
+    """``∫_start^end T_m(x_p(τ)) q(τ) dτ`` for each interval, which must lie in one cell of the path and one piece.
+
+    The integrand is a polynomial there, so Gauss-Legendre with enough points is exact. The result has a slot for each
+    (piece, term); those of other pieces are zero. ``cell=None`` says that interval n lies in cell n.
+    """
+    numbers = _basis_power_integrals(path, pieces, terms, start, end, cell, piece)
+    power, width = path.coefficients.shape[2:]
+    coefficients = path.coefficients
+    if cell is not None:
+        coefficients = coefficients.gather(1, cell[..., None, None].expand(-1, -1, power, width))
+    moments = numbers.to(coefficients.dtype) @ coefficients
+    return _into_slots(moments, piece, pieces.count)
+
+
+def held_moments(
+    value: Float[Tensor, "batch interval d"],
+    pieces: Pieces,
+    terms: int,
+    start: Float[Tensor, "batch interval"],
+    end: Float[Tensor, "batch interval"],
+) -> Float[Tensor, "batch interval pieces_terms d"]:
+    """``value ∫_start^end T_m(x_p(τ)) dτ`` for intervals that may run through several pieces."""
+    nodes, weights = _rule(terms, end)
+    low, high = pieces.edges[:, None, :-1], pieces.edges[:, None, 1:]
+    first, last = start[..., None].clamp(low, high), end[..., None].clamp(low, high)
+    length = last - first
+    tau = first[..., None] + length[..., None] * nodes
+    index = torch.arange(pieces.count, device=tau.device)[:, None].expand_as(tau)
+    basis = chebyshev_basis(pieces.local(tau, index), terms)
+    numbers = torch.einsum("bxpgm,g,bxp->bxpm", basis, weights, length).flatten(-2)
+    return numbers.to(value.dtype).unsqueeze(-1) * value.unsqueeze(-2)
+
+
+def _rule(degree: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Gauss-Legendre nodes and weights on [0, 1], exact up to ``degree``."""
+    nodes, weights = gauss_legendre(degree // 2 + 1)
+    return torch.as_tensor(nodes).to(like), torch.as_tensor(weights).to(like)
+
+
+def _basis_power_integrals(
+    path: PiecewisePolynomial, pieces: Pieces, terms: int, start: Tensor, end: Tensor, cell: Tensor | None, piece: Tensor
+) -> Float[Tensor, "batch interval terms power"]:
+    """``∫ T_m(x) s^k dτ`` over each interval."""
+    power = path.coefficients.shape[2]
+    nodes, weights = _rule(terms + power - 2, end)
+    length = (end - start).unsqueeze(-1)
+    tau = start.unsqueeze(-1) + length * nodes
+    basis = chebyshev_basis(pieces.local(tau, piece.unsqueeze(-1).expand_as(tau)), terms)
+    if cell is None:
+        cell = torch.arange(start.shape[1], device=start.device).expand_as(start)
+    s = path.local(tau.flatten(1), cell.unsqueeze(-1).expand_as(tau).flatten(1)).view_as(tau)
+    powers = torch.stack([torch.ones_like(s), *(s**k for k in range(1, power))], dim=-1)
+    return (basis * (length * weights).unsqueeze(-1)).mT @ powers
+
+
+def _into_slots(moments: Tensor, piece: Tensor, count: int) -> Tensor:
+    """[B, X, M, d] -> [B, X, P M, d] with zeros outside the interval's own piece."""
+    if count == 1:
+        return moments
+    slot = torch.nn.functional.one_hot(piece, count).to(moments.dtype)
+    return (slot[..., None, None] * moments.unsqueeze(2)).flatten(2, 3)
