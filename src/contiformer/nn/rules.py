@@ -46,6 +46,12 @@ class AttentionRule:
         """Whether any trajectory is needed."""
         return self.continuous_scores or self.continuous_values
 
+    @property
+    def normalized(self) -> bool:
+        """Whether everything continuous is a mean."""
+        scores = self.normalize_scores or not self.continuous_scores
+        return scores and (self.normalize_values or not self.continuous_values)
+
     def scale(self, dk: int) -> float:
         """``1/√d_k``."""
         return dk**-0.5

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import dropout, one_hot, pad
 from torch.utils.checkpoint import checkpoint
 
+from contiformer.nn.knot_attention import KnotProblem, knot_attention
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import gauss_legendre, running_mean
 from contiformer.paths.interpolation import PiecewisePolynomial
@@ -103,14 +104,15 @@ def spectral_attention(
 
     ``distinct`` promises that the keys' times strictly increase (over the valid ones) and are the path's knots.
     """
-    at_keys = query_times is None
-    queries = keys.time if query_times is None else query_times
     batch, heads, length, _ = keys.key.shape
-    recompute = torch.is_grad_enabled() and batch * heads * queries.shape[1] * length > KEEP_WEIGHTS
-    order = back = None
+    queries = keys.time if query_times is None else query_times
     summed = rule.continuous_scores and rule.rule == "exact"
-    if at_keys and distinct and keys.pieces.count == 1:
+    keep_weights = batch * heads * queries.shape[1] * length <= KEEP_WEIGHTS
+    order = back = None
+    if query_times is None and distinct and keys.pieces.count == 1:
         sums = _CellSums.at_knots(path, keys) if summed else None
+        if sums is not None and rule.normalized and not return_weights and not torch.compiler.is_compiling():
+            return _attend_at_knots(path, keys, sums, rule, keep_weights), None
         chunks: Iterator[Rows] = _chunks_at_knots(path, keys, sums, heads)
     else:
         if summed:
@@ -120,12 +122,11 @@ def spectral_attention(
     mixer = _Mixer.of(keys, rule)
     outputs, weights = [], []
     for rows in chunks:
-        attend = _attend_rows
-        arguments = (rows, path, keys, sums, mixer, rule, at_keys and back is None, return_weights)
-        if recompute:
-            out, weight = checkpoint(attend, *arguments, use_reentrant=False)
+        arguments = (rows, path, keys, sums, mixer, rule, return_weights)
+        if keep_weights or not torch.is_grad_enabled():
+            out, weight = _attend_rows(*arguments)
         else:
-            out, weight = attend(*arguments)
+            out, weight = checkpoint(_attend_rows, *arguments, use_reentrant=False)
         outputs.append(out)
         weights.append(weight)
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
@@ -139,6 +140,29 @@ def spectral_attention(
     return output, weight
 
 
+def _attend_at_knots(
+    path: PiecewisePolynomial, keys: Keys, sums: _CellSums, rule: AttentionRule, keep_weights: bool
+) -> Float[Tensor, "batch heads keys dv"]:
+    """The usual case, queries at the observations in one piece, where blocks of rows and of keys are the same."""
+    batch, heads, length, dk = keys.key.shape
+    mixer = _Mixer.of(keys, rule)
+    own = (split_heads(path.coefficients[:, :, 0], heads) * keys.key).sum(-1)
+    blocks, size = sums.within.shape[2:4]
+    own = pad(own, (0, blocks * size - length)).unflatten(2, (blocks, size))
+    within = sums.within[..., :size] + torch.diag_embed(own)
+    none = keys.key.new_zeros(batch, heads, blocks, 0)
+    left = none if sums.left is None else sums.left.mT
+    right = none if sums.right is None else sums.right.mT
+    values = keys.value if mixer.means is None else mixer.means
+    seed = int(torch.randint(2**31, ())) if rule.dropout > 0 else 0
+    problem = KnotProblem(
+        keys.time, keys.valid, sums.size, rule.scale(dk), rule.causal, rule.dropout, seed, keep_weights
+    )
+    parts = (sums.series, sums.before, sums.after[..., :size, :], within, left, right, values)
+    mixed = knot_attention(*(part.flatten(0, 1) for part in parts), problem, heads).unflatten(0, (batch, heads))
+    return mixer.read(mixed, keys.time, keys)
+
+
 def _attend_rows(
     rows: Rows,
     path: PiecewisePolynomial,
@@ -146,13 +170,12 @@ def _attend_rows(
     sums: _CellSums | None,
     mixer: _Mixer,
     rule: AttentionRule,
-    at_knots: bool,
     return_weights: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Scores, softmax and weighted values of some rows."""
     gap = rows.time[:, :, None] - keys.time[:, None, :]
     pair = _Pairs.of(rows, path, keys, rule) if rule.rule == "gauss" and rule.continuous else None
-    scores = _scores(rows, path, keys, sums, pair, gap, rule, at_knots) * rule.scale(keys.key.shape[-1])
+    scores = _scores(rows, path, keys, sums, pair, gap, rule) * rule.scale(keys.key.shape[-1])
     allowed = None if keys.valid is None else keys.valid[:, None, :].expand_as(gap)
     if rule.causal:
         allowed = gap >= 0 if allowed is None else allowed & (gap >= 0)
@@ -175,7 +198,6 @@ def _scores(
     pair: _Pairs | None,
     gap: Tensor,
     rule: AttentionRule,
-    at_knots: bool,
 ) -> Float[Tensor, "batch heads rows keys"]:
     """``α_i(u)`` before the scaling by ``1/√d``."""
     if not rule.continuous_scores or keys.key_series is None:
@@ -187,10 +209,6 @@ def _scores(
             return integral * gap.sign().to(dtype).unsqueeze(1)
         together = gap == 0
         factor = gap.abs().where(~together, 1.0).reciprocal().to(dtype).unsqueeze(1)
-        if at_knots:
-            start = rows.block * sums.size
-            own = (rows.query * keys.key[:, :, start : start + rows.time.shape[1]]).sum(-1)
-            return (integral * factor).diagonal_scatter(own, start, -2, -1)
         return torch.where(together.unsqueeze(1), rows.query @ keys.key.mT, integral * factor)
     if pair is not None:
         mean = pair.scores(keys)
@@ -430,6 +448,14 @@ class _Mixer:
             carry = carry + before @ to_left
         return cls(means.flatten(3), carry.flatten(3))
 
+    def read(self, mixed: Tensor, time: Tensor, keys: Keys) -> Float[Tensor, "batch heads rows dv"]:
+        """Evaluate the mixed series [B, H, R, P M dv] of each row at its own time."""
+        if self.means is None or keys.value_series is None:
+            return mixed
+        basis = evaluate_basis(keys.pieces, time, keys.value_series.shape[-2]).flatten(2).to(mixed.dtype)
+        series = mixed.unflatten(-1, (-1, keys.value.shape[-1]))
+        return (basis[:, None, :, None, :] @ series).squeeze(-2)
+
     def __call__(
         self, weights: Tensor, rows: Rows, keys: Keys, pair: _Pairs | None, gap: Tensor, rule: AttentionRule
     ) -> Float[Tensor, "batch heads rows dv"]:
@@ -440,11 +466,9 @@ class _Mixer:
             return pair.values(weights, keys)
         if self.means is None:
             return weights @ keys.value
-        terms = keys.value_series.shape[-2] if keys.value_series is not None else 0
-        piece = keys.pieces.locate(rows.time)
-        basis = evaluate_basis(keys.pieces, rows.time, terms, piece).flatten(2).to(dtype)
         inner = weights
         if self.carry is not None:
+            piece = keys.pieces.locate(rows.time)
             low, high = keys.pieces.edges.gather(1, piece), keys.pieces.edges.gather(1, piece + 1)
             nearest = keys.time[:, None, :].clamp(low[..., None], high[..., None])
             together = gap == 0
@@ -453,8 +477,7 @@ class _Mixer:
             if rule.normalize_values:
                 share = share.where(~together, 1.0)
             inner = weights * share.to(dtype).unsqueeze(1)
-        mixed = (inner @ self.means).unflatten(-1, (-1, width))
-        out = torch.einsum("bhrmd,brm->bhrd", mixed, basis)
+        out = self.read(inner @ self.means, rows.time, keys)
         if self.carry is not None:
             beyond = ((weights * factor.to(dtype).unsqueeze(1)) @ self.carry).unflatten(-1, (-1, width))
             out = out + torch.einsum("bhrpd,brp->bhrd", beyond, one_hot(piece, keys.pieces.count).to(dtype))
