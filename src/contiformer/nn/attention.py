@@ -30,7 +30,7 @@ Method = Literal["spectral", "pairwise"]
 #: ``degree="auto"``: the degrees tried one after the other, and the tail up to which a sequence counts as resolved.
 AUTO_DEGREES = (7, 15, 31)
 CAUSAL_DEGREE = 11
-RESOLVED = 1e-3
+RESOLVED = 5e-4
 MAX_PIECES = 64
 MAX_CAUSAL_PIECES = 4096
 

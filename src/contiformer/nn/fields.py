@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contiformer.nn.fused_sweep import FieldKind, fused_sweep
-from contiformer.paths.trajectories import StackedField, SweepPlan
+from contiformer.nn.fused_sweep import SigmoidField
+from contiformer.paths.trajectories import StackedField
 
 FieldName = Literal["concat", "concatnorm", "linear"]
 Activation = Literal["tanh", "sigmoid"]
@@ -100,39 +100,28 @@ def stack_fields(fields: Sequence[nn.Module], dtype: torch.dtype) -> StackedFiel
     if all(isinstance(f, ConcatField) for f in fields):
         concat = [f for f in fields if isinstance(f, ConcatField)]
         if len({(f.activation, f.norm is None) for f in concat}) == 1:
-            return _FusedConcat(concat, dtype)
+            return _fuse(concat, dtype)
     return lambda t, x: torch.stack([f(t, state) for f, state in zip(fields, x, strict=True)])
 
 
-class _FusedConcat:
-    """Several :class:`ConcatField` of one kind as one batched affine map, norm and activation."""
-
-    def __init__(self, fields: Sequence[ConcatField], dtype: torch.dtype) -> None:
-        matrix, slope, bias = (torch.stack(part).to(dtype) for part in zip(*(f.affine() for f in fields)))
-        self.activation = fields[0].activation
-        norms = [f.norm for f in fields if f.norm is not None]
-        self.eps = norms[0].eps if norms else None
-        gain = shift = None
-        if norms:
-            # LayerNorm removes the mean over channels: remove it from the map once instead of from every state
-            matrix = matrix - matrix.mean(1, keepdim=True)
-            slope = slope - slope.mean(1, keepdim=True)
-            bias = bias - bias.mean(1, keepdim=True)
-            gain = torch.stack([n.weight for n in norms]).to(dtype).unsqueeze(1)
-            shift = torch.stack([n.bias for n in norms]).to(dtype).unsqueeze(1)
-        self.matrix, self.slope, self.bias = matrix.mT, slope.unsqueeze(1), bias.unsqueeze(1)
-        self.gain, self.shift = gain, shift
-
-    def __call__(self, t: Tensor, x: Tensor) -> Tensor:
-        states, width = x.shape[0], x.shape[-1]
-        offset = torch.addcmul(self.bias, self.slope, t.reshape(1, -1, 1))
-        z = torch.baddbmm(offset, x.reshape(states, -1, width), self.matrix)
-        if self.eps is not None:
-            scale = torch.rsqrt(z.square().mean(-1, keepdim=True) + self.eps)
-            z = torch.addcmul(self.shift, z * scale, self.gain)
-        return (z.tanh() if self.activation == "tanh" else z.sigmoid()).view(x.shape)
-
-    def sweep(self, initial: Tensor, plan: SweepPlan) -> tuple[Tensor, Tensor]:
-        """Values and derivatives at the nodes, with a backward pass of its own."""
-        kind = FieldKind(self.activation, self.eps)
-        return fused_sweep(initial, self.matrix, self.slope, self.bias, self.gain, self.shift, plan, kind)
+def _fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> SigmoidField:
+    """Several fields of one kind as one batched affine map, norm and sigmoid."""
+    matrix, slope, bias = (torch.stack(part).to(dtype) for part in zip(*(f.affine() for f in fields)))
+    # tanh(z) = 2 σ(2z) - 1
+    amplitude, offset, stretch = (2.0, -1.0, 2.0) if fields[0].activation == "tanh" else (1.0, 0.0, 1.0)
+    norms = [f.norm for f in fields if f.norm is not None]
+    gain = shift = floor = None
+    if norms:
+        # LayerNorm removes the mean over channels: remove it from the map once instead of from every state
+        matrix = matrix - matrix.mean(1, keepdim=True)
+        slope = slope - slope.mean(1, keepdim=True)
+        bias = bias - bias.mean(1, keepdim=True)
+        width = matrix.shape[-1]
+        gain = torch.stack([n.weight for n in norms]).to(dtype).unsqueeze(1) * (stretch * width**0.5)
+        shift = torch.stack([n.bias for n in norms]).to(dtype).unsqueeze(1) * stretch
+        floor = (width * norms[0].eps) ** 0.5
+    else:
+        matrix, slope, bias = matrix * stretch, slope * stretch, bias * stretch
+    return SigmoidField(
+        matrix.mT.contiguous(), slope.unsqueeze(1), bias.unsqueeze(1), gain, shift, floor, amplitude, offset
+    )

@@ -21,6 +21,11 @@ from contiformer.paths.chebyshev import chebyshev_basis, hermite_nodes, hermite_
 StackedField = Callable[[Tensor, Tensor], Tensor]
 
 
+#: Observations are swept in shares of about this many numbers, so that a share's work stays in the cache.
+SHARE = 2**16
+MAX_SHARES = 16
+
+
 class ResolutionWarning(UserWarning):
     """The series do not resolve the trajectories; the message says by how much and what to raise."""
 
@@ -143,12 +148,16 @@ def solve_trajectories(
     A field with a method ``sweep(initial, plan)`` brings its own faster way to the same values and derivatives.
     """
     nodes = nodes_for_degree(degree)
-    plan = SweepPlan.of(times, pieces, nodes, causal)
     fast = getattr(field, "sweep", None)
-    if fast is not None and not torch.compiler.is_compiling():
-        at_nodes, slopes = fast(initial, plan)
+    if fast is None or torch.compiler.is_compiling():
+        at_nodes, slopes = sweep(field, initial, SweepPlan.of(times, pieces, nodes, causal))
     else:
-        at_nodes, slopes = sweep(field, initial, plan)
+        share = -(-times.shape[0] // max(1, min(MAX_SHARES, initial.numel() // SHARE)))
+        parts = [
+            fast(some.contiguous(), SweepPlan.of(when, pieces, nodes, causal))
+            for some, when in zip(initial.split(share, 1), times.split(share), strict=True)
+        ]
+        at_nodes, slopes = parts[0] if len(parts) == 1 else (torch.cat(part, 2) for part in zip(*parts, strict=True))
     if pieces.count > 1:
         index = torch.arange(pieces.count)[:, None] * (nodes - 1) + torch.arange(nodes)
         at_nodes, slopes = at_nodes[index], slopes[index]
