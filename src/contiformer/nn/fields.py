@@ -31,8 +31,8 @@ class ConcatField(nn.Module):
     """The paper's field: ``f(t, x) = act(norm(W₂ (W₁ x + b₁ + w t + b) + b₂))``.
 
     ``norm`` is a LayerNorm ("ConcatNorm", the default of the paper) or nothing ("Concat"). There is no activation
-    between the two linear maps, so together they are one affine map of ``(x, t)``, which is how :meth:`affine` and the
-    solver use them; the parameters stay those of the paper.
+    between the two linear maps, so together they are one affine map of ``(x, t)``, which is how the solver
+    uses them; the parameters stay those of the paper.
 
     Shapes: t a number, [...] or [..., 1]; x [..., d] -> [..., d].
 
@@ -58,12 +58,6 @@ class ConcatField(nn.Module):
         if self.norm is not None:
             z = self.norm(z)
         return z.tanh() if self.activation == "tanh" else z.sigmoid()
-
-    def affine(self) -> tuple[Float[Tensor, "d d"], Float[Tensor, "d"], Float[Tensor, "d"]]:
-        """``(A, c, b)`` with ``A x + c t + b`` the argument of the norm."""
-        outer = self.outer.weight
-        shift = self.inner.bias + self.time.bias
-        return outer @ self.inner.weight, outer @ self.time.weight.squeeze(-1), outer @ shift + self.outer.bias
 
 
 class LinearField(nn.Module):
@@ -106,22 +100,24 @@ def stack_fields(fields: Sequence[nn.Module], dtype: torch.dtype) -> StackedFiel
 
 def _fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> SigmoidField:
     """Several fields of one kind as one batched affine map, norm and sigmoid."""
-    matrix, slope, bias = (torch.stack(part).to(dtype) for part in zip(*(f.affine() for f in fields)))
+    width = fields[0].outer.weight.shape[0]
+    outer = torch.stack([f.outer.weight for f in fields])
+    last = torch.stack([f.outer.bias for f in fields])
+    # columns of the inner map: of the state, of time, and the constant
+    inner = [torch.cat([f.inner.weight, f.time.weight, (f.inner.bias + f.time.bias)[:, None]], 1) for f in fields]
     # tanh(z) = 2 σ(2z) - 1
     amplitude, offset, stretch = (2.0, -1.0, 2.0) if fields[0].activation == "tanh" else (1.0, 0.0, 1.0)
     norms = [f.norm for f in fields if f.norm is not None]
     gain = shift = floor = None
     if norms:
         # LayerNorm removes the mean over channels: remove it from the map once instead of from every state
-        matrix = matrix - matrix.mean(1, keepdim=True)
-        slope = slope - slope.mean(1, keepdim=True)
-        bias = bias - bias.mean(1, keepdim=True)
-        width = matrix.shape[-1]
+        outer, last = outer - outer.mean(1, keepdim=True), last - last.mean(1, keepdim=True)
         gain = torch.stack([n.weight for n in norms]).to(dtype).unsqueeze(1) * (stretch * width**0.5)
         shift = torch.stack([n.bias for n in norms]).to(dtype).unsqueeze(1) * stretch
         floor = (width * norms[0].eps) ** 0.5
     else:
-        matrix, slope, bias = matrix * stretch, slope * stretch, bias * stretch
-    return SigmoidField(
-        matrix.mT.contiguous(), slope.unsqueeze(1), bias.unsqueeze(1), gain, shift, floor, amplitude, offset
-    )
+        outer, last = outer * stretch, last * stretch
+    fused = (outer @ torch.stack(inner)).to(dtype).mT
+    bias = fused[:, width + 1 :] + last.to(dtype).unsqueeze(1)
+    matrix, slope = fused[:, :width].contiguous(), fused[:, width : width + 1]
+    return SigmoidField(matrix, slope, bias, gain, shift, floor, amplitude, offset)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -52,8 +53,8 @@ class SigmoidField:
             z = torch.addcmul(self.shift, z * (z.square().sum(-1, keepdim=True) + self.floor**2).rsqrt(), self.gain)
         return (self.amplitude * z.sigmoid() + self.offset).view(x.shape)
 
-    def sweep(self, initial: Tensor, plan: SweepPlan) -> tuple[Tensor, Tensor]:
-        """Values and derivatives [G, S, N, B, d] at the nodes, by the hand-written pass."""
+    def sweep(self, initial: Tensor, plan: SweepPlan) -> Tensor:
+        """Values and x-derivatives [2, G, S, N, B, d] at the nodes, by the hand-written pass."""
         return _FusedSweep.apply(
             initial, self.matrix, self.slope, self.bias, self.gain, self.shift, plan, (self.floor, self.amplitude, self.offset)
         )
@@ -85,20 +86,28 @@ class _Step:
 
 def _layout(plan: SweepPlan, dtype: torch.dtype) -> tuple[list[_Step], Tensor]:
     """All steps and substeps, and the time of every row: four stages a step, then the nodes themselves."""
-    obs, batch = plan.times.shape
+    obs, last = plan.times.shape[0], plan.grid.shape[0] - 1
+    starts = plan.starts()
+    ahead = (plan.grid[1:, None] - starts) / plan.substeps
+    back = (plan.grid[:-1, None] - starts) / plan.substeps
     steps, clocks, offset = [], [], 0
-    for number in range(plan.grid.shape[0] - 1):
-        (ahead, ahead_length), (back, back_length) = plan.start_and_step(number)
-        start = torch.cat([ahead, back]).flatten()
-        h = torch.cat([ahead_length, back_length]).flatten() / plan.substeps
+    for number in range(last):
+        front, rear, mirror = slice(0, plan.forward[number]), plan.backward[number], last - 1 - number
+        start = torch.cat([starts[number, front], starts[mirror, rear]]).flatten()
+        h = torch.cat([ahead[number, front], back[mirror, rear]]).flatten()
         for sub in range(plan.substeps):
-            at = start + sub * h
-            middle = at + h / 2
+            at = start + sub * h if sub else start
+            middle = torch.add(at, h, alpha=0.5)
             clocks += [at, middle, middle, at + h]
             steps.append(_Step(offset, len(at), h.to(dtype)[:, None]))
             offset += 4 * len(at)
     clocks.append(plan.grid[:, None].expand(-1, obs, -1).flatten())
     return steps, torch.cat(clocks).to(dtype)[:, None]
+
+
+@cache
+def _scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(value, dtype=dtype, device=device)
 
 
 def _evaluate(tape: _Tape, rows: slice, field: SigmoidField) -> Tensor:
@@ -109,9 +118,11 @@ def _evaluate(tape: _Tape, rows: slice, field: SigmoidField) -> Tensor:
         return torch.sigmoid(z, out=y)
     assert field.gain is not None
     assert field.shift is not None
+    assert field.floor is not None
+    floor = _scalar(field.floor, z.dtype, z.device)
     length = tape.length[:, rows]
-    torch.hypot(torch.linalg.vector_norm(z, dim=-1, keepdim=True), z.new_tensor(field.floor), out=length)
-    z.div_(length)
+    torch.linalg.vector_norm(z, dim=-1, keepdim=True, out=length)
+    z.div_(length.hypot_(floor))
     return torch.addcmul(field.shift, z, field.gain, out=y).sigmoid_()
 
 
@@ -132,7 +143,7 @@ def _pull_back(tape: _Tape, rows: slice, g: Tensor, g_inner: Tensor, g_z: Tensor
     return out @ field.matrix.mT
 
 
-def _run(initial: Tensor, field: SigmoidField, plan: SweepPlan) -> tuple[Tensor, Tensor, _Tape, list[_Step]]:
+def _run(initial: Tensor, field: SigmoidField, plan: SweepPlan) -> tuple[Tensor, _Tape, list[_Step]]:
     """Both sweeps and the field at the nodes, with the tape of all evaluations."""
     states, obs, batch, width = initial.shape
     nodes = plan.grid.shape[0]
@@ -155,11 +166,14 @@ def _run(initial: Tensor, field: SigmoidField, plan: SweepPlan) -> tuple[Tensor,
         ahead[number + 1], back[nodes - 2 - number] = first, last
         ahead[number + 1][:, front], back[nodes - 2 - number][:, rear] = state[:, : front.stop], state[:, front.stop :]
     shape = (nodes, states, obs, batch, width)
-    values = torch.where(plan.reached(), ahead.view(shape), back.view(shape))
+    data = initial.new_empty(2, *shape)
+    torch.where(plan.reached(), ahead.view(shape), back.view(shape), out=data[0])
     rows = slice(total - nodes * obs * batch, total)
-    tape.x[:, rows] = values.transpose(0, 1).reshape(states, -1, width)
+    tape.x[:, rows].view(states, nodes, obs, batch, width).copy_(data[0].transpose(0, 1))
     sigmoid = _evaluate(tape, rows, field).view(states, nodes, obs, batch, width).transpose(0, 1)
-    return values, torch.mul(sigmoid, field.amplitude).add_(field.offset).contiguous(), tape, steps
+    stretch = plan.stretch.to(initial.dtype)[:, None]
+    torch.addcmul(stretch * field.offset, sigmoid, stretch * field.amplitude, out=data[1])
+    return data, tape, steps
 
 
 class _FusedSweep(torch.autograd.Function):
@@ -174,32 +188,33 @@ class _FusedSweep(torch.autograd.Function):
         shift: Tensor | None,
         plan: SweepPlan,
         constants: tuple[float | None, float, float],
-    ) -> tuple[Tensor, Tensor]:
-        values, slopes, tape, steps = _run(initial, SigmoidField(matrix, slope, bias, gain, shift, *constants), plan)
+    ) -> Tensor:
+        data, tape, steps = _run(initial, SigmoidField(matrix, slope, bias, gain, shift, *constants), plan)
         # a long tape is cheaper to run again than to keep
         ctx.run = (tape, steps) if any(ctx.needs_input_grad) and tape.x.numel() <= KEEP_TAPE else None
         if ctx.run is None:
             tape.release()
         ctx.plan, ctx.constants = plan, constants
         ctx.save_for_backward(initial, matrix, slope, bias, gain, shift)
-        return values, slopes
+        return data
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g_values: Tensor, g_slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g_data: Tensor) -> tuple[Tensor | None, ...]:
         initial, *parameters = ctx.saved_tensors
         plan, field = ctx.plan, SigmoidField(*parameters, *ctx.constants)
-        tape, steps = ctx.run if ctx.run is not None else _run(initial, field, plan)[2:]
+        tape, steps = ctx.run if ctx.run is not None else _run(initial, field, plan)[1:]
         ctx.run = None
-        nodes, states, obs, batch, width = g_values.shape
+        _, nodes, states, obs, batch, width = g_data.shape
         g_inner, g_z = (scratch.take(tape.x, *tape.x.shape) for _ in range(2))
 
         def pull(rows: slice, g: Tensor) -> Tensor:
             return _pull_back(tape, rows, g, g_inner, g_z, field)
 
         at_nodes = slice(tape.x.shape[1] - nodes * obs * batch, tape.x.shape[1])
-        g_at_nodes = pull(at_nodes, g_slopes.transpose(0, 1).reshape(states, -1, width).mul(field.amplitude))
-        g_nodes = g_values + g_at_nodes.view(states, nodes, obs, batch, width).transpose(0, 1)
+        g_slopes = g_data[1].transpose(0, 1) * (plan.stretch.to(g_data.dtype)[:, None] * field.amplitude)
+        g_at_nodes = pull(at_nodes, g_slopes.reshape(states, -1, width))
+        g_nodes = g_data[0] + g_at_nodes.view(states, nodes, obs, batch, width).transpose(0, 1)
         g_ahead = torch.where(plan.reached(), g_nodes, 0.0)
         g_back = (g_nodes - g_ahead).reshape(nodes, states, -1, width)
         g_ahead = g_ahead.reshape(nodes, states, -1, width)

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from contiformer.nn.knot_attention import KnotProblem, knot_attention
 from contiformer.nn.rules import AttentionRule
-from contiformer.paths.chebyshev import gauss_legendre, running_mean
+from contiformer.paths.chebyshev import gauss_legendre, running_mean_matrix
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.moments import held_moments, interval_moments
 from contiformer.paths.trajectories import Pieces, evaluate_basis
@@ -274,11 +274,11 @@ class _CellSums:
         each = coefficients @ moments.mT
         reached = torch.ones(size, size + 1, device=flat.device, dtype=flat.dtype).triu(1)
         within = each.triu() @ reached + each.tril(-1) @ (1 - reached)
-        before = reached[:, :size].T @ moments
-        after = torch.cat([(1 - reached[:, :size]).T @ moments, moments.new_zeros(batch, heads, blocks, 1, flat.shape[-1])], 3)
         left = right = None
+        # the moments from the block's left edge to each point, and from each point to its right edge
+        before, after = reached.T[:size] @ moments, (1 - reached).T @ moments
         if blocks > 1:
-            crossed = (flat @ after[:, :, :, 0].mT.contiguous()).contiguous()
+            crossed = flat @ after[:, :, :, 0].mT
             crossed = pad(crossed, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size)).transpose(3, 4)
             later = torch.ones(blocks, blocks, device=flat.device, dtype=flat.dtype).triu(1)
             # left[I, J] = to the end of the own block + blocks strictly between I and J; right is its mirror image
@@ -433,9 +433,8 @@ class _Mixer:
         low, high = keys.pieces.edges[:, None, :-1], keys.pieces.edges[:, None, 1:]
         nearest = keys.time[..., None].clamp(low, high)
         index = torch.arange(keys.pieces.count, device=nearest.device).expand_as(nearest)
-        anchor = keys.pieces.local(nearest, index).to(series.dtype)
-        means = running_mean(series.movedim(4, 0), anchor[:, None, ..., None])
-        means = means.movedim(0, 4)
+        to_mean = running_mean_matrix(keys.pieces.local(nearest, index), series.shape[4]).to(series.dtype)
+        means = to_mean.unsqueeze(1) @ series
         if keys.pieces.count == 1:
             return cls(means.flatten(3), None)
         sign = torch.ones(means.shape[4], dtype=means.dtype, device=means.device)

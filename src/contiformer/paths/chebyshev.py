@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.polynomial import chebyshev as series
 from torch import Tensor
 
 
@@ -45,41 +46,51 @@ def hermite_nodes(count: int) -> np.ndarray:
 
 
 @cache
-def hermite_to_chebyshev(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Matrices [2 count, count] that take values and x-derivatives at the Hermite nodes to Chebyshev coefficients."""
+def hermite_to_chebyshev(count: int) -> np.ndarray:
+    """Matrix [2 count, 2 count] that takes values and then x-derivatives at the Hermite nodes to coefficients."""
     nodes, terms = hermite_nodes(count), 2 * count
-    values = np.polynomial.chebyshev.chebvander(nodes, terms - 1)
-    slopes = np.stack(
-        [np.polynomial.chebyshev.chebval(nodes, np.polynomial.chebyshev.chebder(row)) for row in np.eye(terms)], axis=1
-    )
-    inverse = np.linalg.inv(np.concatenate([values, slopes]))
-    return inverse[:, :count], inverse[:, count:]
+    values = series.chebvander(nodes, terms - 1)
+    slopes = np.stack([series.chebval(nodes, series.chebder(row)) for row in np.eye(terms)], axis=1)
+    return np.linalg.inv(np.concatenate([values, slopes]))
 
 
-def running_mean(
-    coefficients: Float[Tensor, "terms *shape"], anchor: Float[Tensor, "*anchor_shape"]
-) -> Float[Tensor, "terms *shape"]:
-    """Coefficients ``g`` of the mean from ``anchor`` to ``x`` of the series ``d``, itself a series in ``x``.
+def running_mean_matrix(anchor: Float[Tensor, "*shape"], terms: int) -> Float[Tensor, "*shape terms terms"]:
+    """Matrix ``Φ(a)`` that takes the coefficients of a series to those of its mean from ``a`` to ``x``.
 
-    ``Σ_q g_q T_q(x) = 1/(x - a) ∫_a^x Σ_m d_m T_m``. With the coefficients of the primitive,
-    ``p_1 = d_0 - d_2/2`` and ``p_n = (d_{n-1} - d_{n+1}) / (2n)``, the division by ``x - a`` is the downward recurrence
-    ``b_n = p_n + 2 a b_{n+1} - b_{n+2}``, and ``g_0 = b_1``, ``g_q = 2 b_{q+1}``. Nothing is divided by ``x - a``, so
-    ``x = a`` needs no care.
+    ``Σ_q (Φ d)_q T_q(x) = 1/(x - a) ∫_a^x Σ_m d_m T_m``: the mean of a polynomial is a polynomial in both ends, so the
+    matrix is one product of the basis at ``a`` with a constant array. Nothing is divided by ``x - a``, so ``x = a``
+    needs no care.
 
-    ``anchor`` broadcasts against one coefficient, that is against ``shape``.
+    Example:
+        >>> mean = running_mean_matrix(torch.tensor(0.0), 2) @ torch.tensor([0.0, 1.0])  # of x, from 0 to x
+        >>> mean.tolist()
+        [0.0, 0.5]
     """
-    terms = coefficients.shape[0]
-    twice = 2 * anchor
-    d = coefficients.unbind(0)
-    zero = torch.zeros_like(d[0])
-    b_next, b_after = zero, zero
-    means: list[Tensor] = []
+    constant = torch.as_tensor(_mean_of_products(terms), dtype=anchor.dtype, device=anchor.device)
+    return (chebyshev_basis(anchor, terms) @ constant.flatten(1)).unflatten(-1, (terms, terms))
+
+
+@cache
+def _mean_of_products(terms: int) -> np.ndarray:
+    """``X[r, q, m]`` with the mean of ``T_m`` from a to x equal to ``Σ X[r, q, m] T_r(a) T_q(x)``."""
+    nodes = series.chebpts1(terms)
+    at_nodes = np.stack([_running_mean(np.eye(terms), a) for a in nodes])
+    # values at Chebyshev points to coefficients: exact, since the dependence on a has degree terms - 1 too
+    return np.tensordot(np.linalg.inv(series.chebvander(nodes, terms - 1)), at_nodes, axes=1)
+
+
+def _running_mean(coefficients: np.ndarray, anchor: float) -> np.ndarray:
+    """Coefficients [terms, ...] of the mean from ``anchor`` to x of series with the given coefficients.
+
+    With the coefficients of the primitive, ``p_1 = d_0 - d_2/2`` and ``p_n = (d_{n-1} - d_{n+1}) / (2n)``, the division by
+    ``x - a`` is the downward recurrence ``b_n = p_n + 2 a b_{n+1} - b_{n+2}``, and ``g_0 = b_1``, ``g_q = 2 b_{q+1}``.
+    """
+    terms = len(coefficients)
+    d = np.concatenate([coefficients, np.zeros_like(coefficients[:2])])
+    b_next = b_after = np.zeros_like(d[0])
+    means = []
     for n in range(terms, 0, -1):
-        higher = d[n + 1] if n + 1 < terms else None
-        if n == 1:
-            primitive = d[0] - higher / 2 if higher is not None else d[0]
-        else:
-            primitive = (d[n - 1] - higher if higher is not None else d[n - 1]) / (2 * n)
-        b_next, b_after = primitive + twice * b_next - b_after, b_next
+        primitive = d[0] - d[2] / 2 if n == 1 else (d[n - 1] - d[n + 1]) / (2 * n)
+        b_next, b_after = primitive + 2 * anchor * b_next - b_after, b_next
         means.append(b_next if n == 1 else 2 * b_next)
-    return torch.stack(means[::-1])
+    return np.stack(means[::-1])

@@ -65,14 +65,14 @@ def _basis_power_integrals(
     """``∫ T_m(x) s^k dτ`` over each interval."""
     power = path.coefficients.shape[2]
     nodes, weights = _rule(terms + power - 2, end)
-    length = (end - start).unsqueeze(-1)
-    tau = start.unsqueeze(-1) + length * nodes
-    basis = chebyshev_basis(pieces.local(tau, piece.unsqueeze(-1).expand_as(tau)), terms)
+    first, last = pieces.local(start, piece).unsqueeze(-1), pieces.local(end, piece).unsqueeze(-1)
+    basis = chebyshev_basis(torch.lerp(first, last, nodes), terms)
     if cell is None:
-        cell = torch.arange(start.shape[1], device=start.device).expand_as(start)
-    s = path.local(tau.flatten(1), cell.unsqueeze(-1).expand_as(tau).flatten(1)).view_as(tau)
-    powers = torch.stack([torch.ones_like(s), *(s**k for k in range(1, power))], dim=-1)
-    return (basis * (length * weights).unsqueeze(-1)).mT @ powers
+        s = nodes
+    else:
+        s = torch.lerp(path.local(start, cell).unsqueeze(-1), path.local(end, cell).unsqueeze(-1), nodes)
+    powers = torch.stack([weights.expand_as(s), *(weights * s**k for k in range(1, power))], dim=-1)
+    return (basis * (end - start)[..., None, None]).mT @ powers
 
 
 def _into_slots(moments: Tensor, piece: Tensor, count: int) -> Tensor:

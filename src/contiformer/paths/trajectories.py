@@ -150,26 +150,28 @@ def solve_trajectories(
     nodes = nodes_for_degree(degree)
     fast = getattr(field, "sweep", None)
     if fast is None or torch.compiler.is_compiling():
-        at_nodes, slopes = sweep(field, initial, SweepPlan.of(times, pieces, nodes, causal))
+        data = sweep(field, initial, SweepPlan.of(times, pieces, nodes, causal))
     else:
         share = -(-times.shape[0] // max(1, min(MAX_SHARES, initial.numel() // SHARE)))
         parts = [
             fast(some.contiguous(), SweepPlan.of(when, pieces, nodes, causal))
             for some, when in zip(initial.split(share, 1), times.split(share), strict=True)
         ]
-        at_nodes, slopes = parts[0] if len(parts) == 1 else (torch.cat(part, 2) for part in zip(*parts, strict=True))
-    if pieces.count > 1:
-        index = torch.arange(pieces.count)[:, None] * (nodes - 1) + torch.arange(nodes)
-        at_nodes, slopes = at_nodes[index], slopes[index]
-    stretch = pieces.half_lengths.T.to(initial.dtype)[:, None, None, None, :, None]
-    from_values, from_slopes = (
-        torch.as_tensor(matrix, dtype=initial.dtype, device=initial.device).expand(pieces.count, -1, -1)
-        for matrix in hermite_to_chebyshev(nodes)
-    )
-    flat = (pieces.count, nodes, -1)
-    stretched = slopes.view(pieces.count, nodes, *initial.shape) * stretch
-    coefficients = torch.baddbmm(from_slopes @ stretched.view(flat), from_values, at_nodes.reshape(flat))
+        data = parts[0] if len(parts) == 1 else torch.cat(parts, 3)
+    matrix = _coefficient_matrix(nodes, initial)
+    if pieces.count == 1:
+        return Trajectories((matrix @ data.view(2 * nodes, -1)).view(1, -1, *initial.shape), pieces)
+    index = torch.arange(pieces.count)[:, None] * (nodes - 1) + torch.arange(nodes)
+    # the derivatives came scaled for pieces of full length; a piece of length zero has none
+    proper = (pieces.half_lengths > 0).T.to(initial.dtype)[:, None, None, None, :, None]
+    values, slopes = data[0][index], data[1][index] * proper
+    coefficients = matrix @ torch.cat([values, slopes], 1).view(pieces.count, 2 * nodes, -1)
     return Trajectories(coefficients.view(pieces.count, 2 * nodes, *initial.shape), pieces)
+
+
+def _coefficient_matrix(nodes: int, like: Tensor) -> Float[Tensor, "terms data"]:
+    """From values and derivatives at the nodes to Chebyshev coefficients."""
+    return torch.as_tensor(hermite_to_chebyshev(nodes), dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True)
@@ -178,11 +180,13 @@ class SweepPlan:
 
     ``grid`` [G, B] holds the nodes of all pieces, ``times`` [N, B] the observations. In step s the forward sweep goes
     from node s to s + 1 and moves the first ``forward[s]`` observations; the backward sweep goes from node G - 1 - s to
-    G - 2 - s and moves those in the slice ``backward[s]``. Each step is divided into ``substeps``.
+    G - 2 - s and moves those in the slice ``backward[s]``. Each step is divided into ``substeps``. ``stretch`` [B] is
+    ``dt/dx`` on the pieces.
     """
 
     times: Float[Tensor, "obs batch"]
     grid: Float[Tensor, "grid batch"]
+    stretch: Float[Tensor, "batch"]
     forward: list[int]
     backward: list[slice]
     substeps: int
@@ -191,53 +195,47 @@ class SweepPlan:
     def of(cls, times: Float[Tensor, "obs batch"], pieces: Pieces, nodes: int, causal: bool) -> SweepPlan:
         """Times are sorted, so the observations that move are slices: the smallest that serve the whole batch."""
         x = torch.as_tensor(hermite_nodes(nodes), dtype=pieces.edges.dtype, device=pieces.edges.device)
-        inner = pieces.edges[:, :-1, None] + (x[:-1] + 1) * pieces.half_lengths[..., None]
+        half = pieces.half_lengths
+        inner = pieces.edges[:, :-1, None] + (x[:-1] + 1) * half[..., None]
         grid = torch.cat([inner.flatten(1), pieces.edges[:, -1:]], dim=1)
         # the series converge faster than the solver, which has to keep up
         substeps = max(1, round((nodes / 5) ** 2))
         obs, steps = times.shape[0], grid.shape[1] - 1
         if torch.compiler.is_compiling() or times.numel() == 0:
-            return cls(times, grid.T, [obs] * steps, [slice(0, obs)] * steps, substeps)
+            return cls(times, grid.T, half[:, 0], [obs] * steps, [slice(0, obs)] * steps, substeps)
         columns = times.T.contiguous()
         before = torch.searchsorted(columns, grid)
         upto = torch.searchsorted(columns, grid, right=True)
-        last = torch.full((steps,), obs, device=grid.device)
+        rows = torch.stack([before.amax(0), upto.amin(0), upto.amax(0)]).tolist()
+        forward, first, last = rows[0][1:], rows[1][:-1], [obs] * steps
         if causal:
-            piece_end = (torch.arange(steps, device=grid.device) // (nodes - 1) + 1) * (nodes - 1)
-            last = upto.amax(0)[piece_end]
-        moving, first, stop = torch.stack([before[:, 1:].amax(0), upto[:, :-1].amin(0), last]).tolist()
-        backward = [slice(a, max(a, b)) for a, b in zip(first, stop, strict=True)][::-1]
-        return cls(times, grid.T, moving, backward, substeps)
+            last = [rows[2][(step // (nodes - 1) + 1) * (nodes - 1)] for step in range(steps)]
+        backward = [slice(a, max(a, b)) for a, b in zip(first, last, strict=True)][::-1]
+        return cls(times, grid.T, half[:, 0], forward, backward, substeps)
 
-    def start_and_step(self, step: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Where each moving observation starts [n, B] and the step to the next node, forward and backward."""
-        results = []
-        last = self.grid.shape[0] - 1
-        moves = ((slice(0, self.forward[step]), step, step + 1), (self.backward[step], last - step, last - step - 1))
-        for rows, origin, target in moves:
-            bounds = self.grid[min(origin, target)], self.grid[max(origin, target)]
-            start = self.times[rows].clamp(*bounds)
-            results.append((start, self.grid[target] - start))
-        return results[0], results[1]
+    def starts(self) -> Float[Tensor, "steps obs batch"]:
+        """Where each observation stands in each step, left to right: at its own time or at an end of the step."""
+        return torch.minimum(torch.maximum(self.times, self.grid[:-1, None]), self.grid[1:, None])
 
     def reached(self) -> Bool[Tensor, "grid 1 obs batch 1"]:
         """Where the forward sweep has the value: at nodes at or after the observation."""
         return (self.grid[:, None] >= self.times)[:, None, :, :, None]
 
 
-def sweep(
-    field: StackedField, initial: Tensor, plan: SweepPlan
-) -> tuple[Float[Tensor, "grid states obs batch d"], Float[Tensor, "grid states obs batch d"]]:
-    """Values and derivatives of all trajectories at the nodes, for any field."""
-    obs = plan.times.shape[0]
+def sweep(field: StackedField, initial: Tensor, plan: SweepPlan) -> Float[Tensor, "two grid states obs batch d"]:
+    """Values and x-derivatives of all trajectories at the nodes, for any field."""
+    obs, last = plan.times.shape[0], plan.grid.shape[0] - 1
+    starts = plan.starts()
     ahead, back = [initial], [initial]
-    for step in range(plan.grid.shape[0] - 1):
-        starts = plan.start_and_step(step)
-        moves = ((ahead, slice(0, plan.forward[step])), (back, plan.backward[step]))
-        for (states, rows), (start, length) in zip(moves, starts, strict=True):
+    for step in range(last):
+        moves = (
+            (ahead, slice(0, plan.forward[step]), starts[step], plan.grid[step + 1]),
+            (back, plan.backward[step], starts[last - 1 - step], plan.grid[last - 1 - step]),
+        )
+        for states, rows, start, target in moves:
             state = states[-1]
             if rows.start < rows.stop:
-                moved = _runge_kutta(field, state[:, rows], start, length, plan.substeps)
+                moved = _runge_kutta(field, state[:, rows], start[rows], target - start[rows], plan.substeps)
                 whole = rows.start == 0 and rows.stop == obs
                 state = moved if whole else torch.cat([state[:, : rows.start], moved, state[:, rows.stop :]], dim=1)
             states.append(state)
@@ -245,7 +243,8 @@ def sweep(
     nodes, states, obs, batch, width = at_nodes.shape
     times = plan.grid.to(initial.dtype)[:, None].expand(-1, obs, -1).reshape(-1, batch, 1)
     slopes = field(times, at_nodes.transpose(0, 1).reshape(states, -1, batch, width))
-    return at_nodes, slopes.view(states, nodes, obs, batch, width).transpose(0, 1).contiguous()
+    slopes = slopes.view(states, nodes, obs, batch, width).transpose(0, 1) * plan.stretch.to(initial.dtype)[:, None]
+    return torch.stack([at_nodes, slopes])
 
 
 def _runge_kutta(field: StackedField, state: Tensor, start: Tensor, length: Tensor, steps: int) -> Tensor:
