@@ -1,6 +1,8 @@
 """Torch modules."""
 
 from contiformer.nn.attention import ContinuousAttention
+from contiformer.nn.clock import Clock, TimeEncoding
 from contiformer.nn.fields import ConcatField, LinearField
+from contiformer.nn.layer import ContiFormerLayer
 
-__all__ = ["ConcatField", "ContinuousAttention", "LinearField"]
+__all__ = ["Clock", "ConcatField", "ContiFormerLayer", "ContinuousAttention", "LinearField", "TimeEncoding"]

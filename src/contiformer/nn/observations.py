@@ -130,3 +130,22 @@ def _check_values(times: Tensor, queries: Tensor | None, valid: Tensor) -> tuple
             f"{float(times[row, column + 1]):g} at position {column + 1}. Sort the observations by time first"
         )
     return complete, smallest > 0
+
+
+def last_observed(
+    times: Float[Tensor, "batch points"], valid: Bool[Tensor, "batch points"] | None, queries: Float[Tensor, "batch query"]
+) -> tuple[Float[Tensor, "batch query"], Int[Tensor, "batch query"], Bool[Tensor, "batch query"]]:
+    """Time and position of the last valid point at or before each query, and whether there is one.
+
+    Where there is none, the time is the query's own and the position 0. Points that are not valid may lie anywhere among the
+    sorted times.
+    """
+    queries = queries.detach()
+    position = torch.arange(times.shape[1], device=times.device).expand_as(times)
+    if valid is not None:
+        position = torch.where(valid, position, -1).cummax(1).values
+    before = torch.searchsorted(times.contiguous(), queries.contiguous(), right=True).sub(1)
+    position = torch.where(before >= 0, position.gather(1, before.clamp(min=0)), -1)
+    exists = position >= 0
+    position = position.clamp(min=0)
+    return torch.where(exists, times.gather(1, position), queries), position, exists

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from contiformer.nn.observations import Observations
+from contiformer.nn.observations import Observations, last_observed
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.interpolation import PiecewisePolynomial
 
@@ -37,11 +37,12 @@ def pairwise_attention(
     end = queries[:, :, None]
     start, end = torch.broadcast_tensors(start, end)
     gap = end - start
-    known = _known(seen, queries, rule.causal)[..., None]
+    known = last_observed(seen.times, seen.valid, queries)[0].unsqueeze(-1) if rule.causal else None
 
     def query_at(tau: Tensor) -> Tensor:
         # what a causal model may not know yet is held at its last known value
-        return path(torch.minimum(tau, known).flatten(1)).unflatten(1, tau.shape[1:])
+        read = tau if known is None else torch.minimum(tau, known)
+        return path(read.flatten(1)).unflatten(1, tau.shape[1:])
 
     def heads_of(x: Tensor) -> Tensor:
         return x.unflatten(-1, (heads, -1))
@@ -70,14 +71,6 @@ def pairwise_attention(
     weights = scores.softmax(-1) * allowed
     out = torch.einsum("bhqn,bqnhd->bhqd", dropout(weights, rule.dropout), heads_of(values))
     return out, weights
-
-
-def _known(seen: Observations, queries: Tensor, causal: bool) -> Tensor:
-    """Up to when the query path may be read: in a causal model, the last observation at or before the query."""
-    if not causal:
-        return torch.full_like(queries, torch.inf)
-    past = seen.valid[:, None, :] & (seen.times[:, None, :] <= queries[:, :, None])
-    return torch.where(past, seen.times[:, None, :], -torch.inf).amax(-1)
 
 
 def _mean_along(field: nn.Module, state: Tensor, start: Tensor, end: Tensor, step_size: float, rule: AttentionRule, of) -> Tensor:  # type: ignore[no-untyped-def]

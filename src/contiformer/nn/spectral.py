@@ -23,6 +23,7 @@ from torch.nn.functional import dropout, one_hot, pad
 from torch.utils.checkpoint import checkpoint
 
 from contiformer.nn.knot_attention import KnotProblem, knot_attention
+from contiformer.nn.observations import last_observed
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import gauss_legendre, running_mean_matrix
 from contiformer.paths.interpolation import PiecewisePolynomial
@@ -516,7 +517,7 @@ def _chunks_anywhere(
     known, left = queries, torch.zeros_like(queries, dtype=torch.long)
     points = keys.time.contiguous()
     if causal:
-        known, left = _last_observed(keys, queries)
+        known, left, _ = last_observed(keys.time, keys.valid, queries)
     elif sums is not None:
         left = torch.searchsorted(points, queries.detach().contiguous(), right=True).sub(1).clamp(0, points.shape[1] - 2)
     size = points.shape[1] if sums is None else sums.size
@@ -545,14 +546,3 @@ def _chunks_anywhere(
                 yield Rows(time, query, until, number, local)
 
     return chunks(), place
-
-
-def _last_observed(keys: Keys, queries: Tensor) -> tuple[Tensor, Tensor]:
-    """Time and position of the last valid key at or before each query; the first point's where there is none."""
-    points = keys.time.contiguous()
-    position = torch.arange(points.shape[1], device=points.device).expand_as(points)
-    if keys.valid is not None:
-        position = torch.where(keys.valid, position, 0).cummax(1).values
-    left = torch.searchsorted(points, queries.detach().contiguous(), right=True).sub(1).clamp(min=0)
-    left = position.gather(1, left)
-    return torch.minimum(points.gather(1, left), queries.detach()), left

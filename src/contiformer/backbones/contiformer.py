@@ -1,0 +1,134 @@
+"""The ContiFormer encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from contiformer.nn.clock import Clock, TimeEncoding
+from contiformer.nn.layer import ContiFormerLayer
+
+
+class ContiFormer(nn.Module):
+    """Continuous-time transformer: irregular observations in, a state ``z(t)`` at any time out.
+
+    Values and the marks of what was observed are projected to ``d_model``, a temporal encoding is added, and ``n_layers``
+    layers of continuous-time attention follow. Every layer but the last is sampled at the observation times (or at
+    ``reference_times``), the last one at ``query_times``.
+
+    Args:
+        input_size: channels C of the observations.
+        d_model, n_heads, n_layers, d_ff, dropout: the usual sizes; ``d_ff=None`` is ``4 * d_model``.
+        time_origin, time_unit: what the model's clock reads as 0 and as 1. The vector fields see this clock, so the unit
+            decides how far keys and values move between observations; ``model.clock.fit(times)`` sets both from data.
+        attention: options of :class:`~contiformer.nn.ContinuousAttention` such as ``rule``, ``interpolation``, ``causal``.
+
+    Shapes:
+        values [B, N, C], times [B, N] (not decreasing), observed [B, N, C] with True = observed (None: where values are not
+        NaN), query_times [B, Q] in any order (None: ``times``) -> [B, Q, d_model].
+
+    Missing channels are told to the model, and the row is used all the same. A row with no observed channel is padding: its
+    time is not looked at, and where the queries are the times its state is zero. A channel that is never observed and a
+    sequence with no observation at all are legal; the state is then what the biases and the query's time make it.
+
+    Example:
+        >>> model = ContiFormer(input_size=2, d_model=32)
+        >>> times = torch.rand(4, 20).sort().values
+        >>> model(torch.randn(4, 20, 2), times, query_times=torch.linspace(-0.5, 1.5, 100).expand(4, -1)).shape
+        torch.Size([4, 100, 32])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        d_model: int = 64,
+        n_heads: int = 4,
+        n_layers: int = 1,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        *,
+        time_origin: float = 0.0,
+        time_unit: float = 1.0,
+        **attention: Any,
+    ) -> None:
+        super().__init__()
+        if input_size < 1 or n_layers < 1:
+            raise ValueError(f"input_size and n_layers must be positive, got {input_size} and {n_layers}")
+        self.input_size = input_size
+        self.clock = Clock(time_origin, time_unit)
+        self.encoding = TimeEncoding(d_model)
+        self.input_proj = nn.Linear(2 * input_size, d_model)
+        self.layers = nn.ModuleList(
+            ContiFormerLayer(d_model, n_heads, d_ff, dropout, **attention) for _ in range(n_layers)
+        )
+
+    def forward(
+        self,
+        values: Float[Tensor, "batch obs channels"],
+        times: Float[Tensor, "batch obs"],
+        observed: Bool[Tensor, "batch obs channels"] | None = None,
+        query_times: Float[Tensor, "batch query"] | None = None,
+        reference_times: Float[Tensor, "batch ref"] | Sequence[Tensor] | None = None,
+    ) -> Float[Tensor, "batch query d"]:
+        """States at the query times.
+
+        Args:
+            values, times, observed, query_times: see the class.
+            reference_times: where the layers before the last are sampled, one tensor [B, R] for all of them or one for
+                each (None: at ``times``).
+        """
+        observed = self._check(values, times, observed)
+        clock = self.clock(times)
+        queries = None if query_times is None else self.clock(query_times)
+        shown = torch.where(observed, values, 0.0)
+        x = self.input_proj(torch.cat([shown, observed.to(shown.dtype)], dim=-1))
+        mask: Tensor | None = observed.any(-1)
+        clock = torch.where(mask, clock, 0.0) if mask is not None else clock
+        x = x + self.encoding(clock).to(x.dtype)
+        references = self._references(reference_times)
+        for layer, reference in zip(self.layers, [*references, queries], strict=True):
+            x = layer(x, clock, reference, mask, self.encoding)
+            if reference is not None:
+                clock, mask = reference, None
+        if query_times is None and reference_times is not None:
+            raise ValueError("query_times must be given with reference_times: the states are no longer at the times")
+        return x
+
+    def _references(self, reference_times: Tensor | Sequence[Tensor] | None) -> list[Tensor | None]:
+        inner = len(self.layers) - 1
+        if reference_times is None:
+            return [None] * inner
+        given = [reference_times] * inner if isinstance(reference_times, Tensor) else list(reference_times)
+        if len(given) != inner:
+            raise ValueError(f"reference_times must be one tensor or {inner} (one per layer but the last), got {len(given)}")
+        return [self.clock(t) for t in given]
+
+    def _check(self, values: Tensor, times: Tensor, observed: Tensor | None) -> Bool[Tensor, "batch obs channels"]:
+        if values.dim() != 3 or values.shape[-1] != self.input_size:
+            raise ValueError(f"values must be [batch, observations, {self.input_size}], got {tuple(values.shape)}")
+        if times.shape != values.shape[:2]:
+            raise ValueError(f"times must be {tuple(values.shape[:2])} like values, got {tuple(times.shape)}")
+        if observed is None:
+            observed = ~values.isnan()
+        elif observed.shape != values.shape or observed.dtype != torch.bool:
+            raise ValueError(
+                f"observed must be boolean of shape {tuple(values.shape)} like values, "
+                f"got {observed.dtype} of shape {tuple(observed.shape)}"
+            )
+        _refuse_infinite(values, observed)
+        return observed
+
+
+@torch.compiler.disable
+def _refuse_infinite(values: Tensor, observed: Tensor) -> None:
+    bad = observed & ~torch.isfinite(values)
+    if bool(bad.any()):
+        row, position, channel = torch.nonzero(bad)[0].tolist()
+        raise ValueError(
+            f"values must be finite where observed, got {float(values[row, position, channel])} in sequence {row} at "
+            f"position {position}, channel {channel}: mark it as not observed, or use NaN for missing values"
+        )
