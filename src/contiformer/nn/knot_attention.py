@@ -16,6 +16,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from contiformer.nn import scratch
+
+
+_Parts = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
 
 @dataclass(frozen=True)
 class KnotProblem:
@@ -39,13 +44,16 @@ class KnotProblem:
             result.append((number, slice(start, stop), slice(stop, stop if self.causal else length)))
         return result
 
-    def factor(self, rows: slice, keys: int, dtype: torch.dtype) -> Float[Tensor, "batch 1 rows keys"]:
+    def factor(self, rows: slice, keys: int, like: Tensor) -> Float[Tensor, "batch rows keys"]:
         """``scale / |t_j - t_i|``, and ``scale`` on the diagonal, where the product itself stands for the mean."""
+        shape = (self.time.shape[0], rows.stop - rows.start, keys)
+        gap = torch.sub(self.time[:, rows, None], self.time[:, None, :keys], out=scratch.take(self.time, *shape))
         # the difference in the precision of the times, the rest in that of the scores
-        gap = (self.time[:, rows, None] - self.time[:, None, :keys]).to(dtype)
-        factor = gap.abs_().clamp_(min=torch.finfo(dtype).tiny).reciprocal_().mul_(self.scale)
+        factor = scratch.take(like, *shape).copy_(gap)
+        scratch.give(gap)
+        factor.abs_().clamp_(min=torch.finfo(factor.dtype).tiny).reciprocal_().mul_(self.scale)
         factor[:, :, rows].diagonal(dim1=1, dim2=2).fill_(self.scale)
-        return factor.unsqueeze(1)
+        return factor
 
     def forbidden(self, rows: slice, keys: int) -> Bool[Tensor, "batch 1 rows keys"] | None:
         """Pairs that must not see each other."""
@@ -62,38 +70,36 @@ class KnotProblem:
         return keep.to(like.dtype).div_(1 - self.dropout)
 
 
-def _weights(
-    problem: KnotProblem,
-    block: tuple[int, slice, slice],
-    heads: int,
-    series: Tensor,
-    before: Tensor,
-    after: Tensor,
-    within: Tensor,
-    left: Tensor,
-    right: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Weights [B H, rows, keys] and the factor of the scores for one block."""
+def _scores(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, factor: Tensor, parts: _Parts) -> Tensor:
+    """Scores [B H, rows, keys] of one block, in a buffer of the pool."""
     number, rows, beyond = block
-    count, start, keys = rows.stop - rows.start, rows.start, beyond.stop
-    scores = series.new_empty(series.shape[0], count, keys)
+    count, keys = rows.stop - rows.start, beyond.stop
+    series, before, after, within, left, right = parts
+    scores = scratch.take(series, series.shape[0], count, keys)
     scores[:, :, rows] = within[:, number, :count, :count].mT
-    if start:
-        carry = left[:, number, None, :start]
-        scores[:, :, :start] = torch.baddbmm(carry, before[:, number, :count], series[:, :start].mT)
-    if beyond.start < keys:
-        carry = right[:, number, None, beyond]
-        scores[:, :, beyond] = torch.baddbmm(carry, after[:, number, :count], series[:, beyond].mT)
-    factor = problem.factor(rows, keys, series.dtype)
+    for part, carry, moments in ((slice(0, rows.start), left, before), (beyond, right, after)):
+        if part.start < part.stop:
+            torch.baddbmm(
+                carry[:, number, None, part], moments[:, number, :count], series[:, part].mT, out=scores[:, :, part]
+            )
     by_head = scores.unflatten(0, (-1, heads))
-    by_head.mul_(factor)
+    by_head.mul_(factor.unsqueeze(1))
     forbidden = problem.forbidden(rows, keys)
     if forbidden is not None:
         by_head.masked_fill_(forbidden, torch.finfo(series.dtype).min)
-    weights = torch.softmax(scores, -1)
+    return scores
+
+
+def _weights(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, factor: Tensor, parts: _Parts) -> Tensor:
+    """Softmax of the scores, in a buffer of the pool."""
+    scores = _scores(problem, block, heads, factor, parts)
+    weights = torch.softmax(scores, -1, out=scratch.take(scores, *scores.shape))
+    scratch.give(scores)
     if problem.valid is not None:
+        # a row that may attend to nothing gets weights of zero, not a uniform share of what it must not see
+        forbidden = problem.forbidden(block[1], block[2].stop)
         weights.unflatten(0, (-1, heads)).masked_fill_(forbidden, 0.0)
-    return weights, factor
+    return weights
 
 
 class _KnotAttention(torch.autograd.Function):
@@ -110,57 +116,64 @@ class _KnotAttention(torch.autograd.Function):
         problem: KnotProblem,
         heads: int,
     ) -> Tensor:
-        score_parts = (series, before, after, within, left, right)
+        parts = (series, before, after, within, left, right)
         mixed = torch.empty_like(values)
+        keep = problem.keep_weights and any(ctx.needs_input_grad)
         kept = []
         for block in problem.blocks():
             number, rows, beyond = block
-            weights, _ = _weights(problem, block, heads, *score_parts)
-            if problem.keep_weights:
+            factor = problem.factor(rows, beyond.stop, series)
+            weights = _weights(problem, block, heads, factor, parts)
+            scratch.give(factor)
+            used = weights * problem.kept(number, weights) if problem.dropout > 0 else weights
+            mixed[:, rows] = used @ values[:, : beyond.stop]
+            if keep:
                 kept.append(weights)
-            if problem.dropout > 0:
-                weights = weights * problem.kept(number, weights)
-            mixed[:, rows] = weights @ values[:, : beyond.stop]
+            else:
+                scratch.give(weights)
         ctx.problem, ctx.heads, ctx.weights = problem, heads, kept
-        ctx.save_for_backward(*score_parts, values)
+        ctx.save_for_backward(*parts, values, mixed)
         return mixed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_mixed: Tensor) -> tuple[Tensor | None, ...]:
-        *score_parts, values = ctx.saved_tensors
-        series, before, after, within, left, right = score_parts
-        problem, heads = ctx.problem, ctx.heads
+        *parts, values, mixed = ctx.saved_tensors
+        series, before, after, within, left, right = parts
+        problem, heads, kept = ctx.problem, ctx.heads, ctx.weights
+        ctx.weights = []
+        g_mixed = g_mixed.contiguous()
+        # the derivative of a softmax is weights * (g - Σ weights * g), and that sum is the output times its gradient
+        along = (g_mixed * mixed).sum(-1, keepdim=True)
         g_series, g_values = torch.zeros_like(series), torch.zeros_like(values)
         g_before, g_after, g_within = torch.zeros_like(before), torch.zeros_like(after), torch.zeros_like(within)
         g_left, g_right = torch.zeros_like(left), torch.zeros_like(right)
         for block in problem.blocks():
             number, rows, beyond = block
-            count, start, keys = rows.stop - rows.start, rows.start, beyond.stop
-            if problem.keep_weights:
-                weights, factor = ctx.weights[number], problem.factor(rows, keys, series.dtype)
-            else:
-                weights, factor = _weights(problem, block, heads, *score_parts)
-            g = g_mixed[:, rows] @ values[:, :keys].mT
+            count, keys = rows.stop - rows.start, beyond.stop
+            factor = problem.factor(rows, keys, series)
+            weights = kept[number] if kept else _weights(problem, block, heads, factor, tuple(parts))
+            g = scratch.take(series, *weights.shape)
+            torch.bmm(g_mixed[:, rows], values[:, :keys].mT, out=g)
             used = weights
             if problem.dropout > 0:
-                keep = problem.kept(number, weights)
-                g.mul_(keep)
-                used = weights * keep
+                mask = problem.kept(number, weights)
+                g.mul_(mask)
+                used = weights * mask
             g_values[:, :keys].baddbmm_(used.mT, g_mixed[:, rows])
-            # the derivative of a softmax: weights * (g - Σ weights * g)
-            g = torch._softmax_backward_data(g, weights, -1, weights.dtype)
-            g.unflatten(0, (-1, heads)).mul_(factor)
+            g.sub_(along[:, rows]).mul_(weights)
+            g.unflatten(0, (-1, heads)).mul_(factor.unsqueeze(1))
             g_within[:, number, :count, :count] = g[:, :, rows].mT
-            for part, carry, moments, g_carry, g_moments in (
-                (slice(0, start), left, before, g_left, g_before),
-                (beyond, right, after, g_right, g_after),
+            for part, moments, g_carry, g_moments in (
+                (slice(0, rows.start), before, g_left, g_before),
+                (beyond, after, g_right, g_after),
             ):
                 if part.start < part.stop:
                     here = g[:, :, part]
-                    g_carry[:, number, part] = here.sum(1)
-                    g_moments[:, number, :count] = here @ series[:, part]
+                    torch.sum(here, 1, out=g_carry[:, number, part])
+                    torch.bmm(here, series[:, part], out=g_moments[:, number, :count])
                     g_series[:, part].baddbmm_(here.mT, moments[:, number, :count])
+            scratch.give(factor, weights, g)
         return g_series, g_before, g_after, g_within, g_left, g_right, g_values, None, None
 
 

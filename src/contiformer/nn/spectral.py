@@ -152,8 +152,8 @@ def _attend_at_knots(
     own = pad(own, (0, blocks * size - length)).unflatten(2, (blocks, size))
     within = sums.within[..., :size] + torch.diag_embed(own)
     none = keys.key.new_zeros(batch, heads, blocks, 0)
-    left = none if sums.left is None else sums.left.mT
-    right = none if sums.right is None else sums.right.mT
+    left = none if sums.left is None else sums.left.mT.contiguous()
+    right = none if sums.right is None else sums.right.mT.contiguous()
     values = keys.value if mixer.means is None else mixer.means
     seed = int(torch.randint(2**31, ())) if rule.dropout > 0 else 0
     problem = KnotProblem(

@@ -1,0 +1,1 @@
+"""Measurements of speed and memory; the command ``contiformer bench`` runs them."""

@@ -1,0 +1,262 @@
+"""How fast continuous attention is, beside torch's transformer layer and beside the paper's algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import torch
+
+from contiformer.benchmarks.breakdown import Breakdown, break_down, matmul_gflops
+from contiformer.benchmarks.contenders import SEED, Shape, make_call, output_error
+from contiformer.benchmarks.growth import FULL_GROWTH, QUICK_GROWTH, GrowthPoint, measure_growth
+from contiformer.benchmarks.machine import machine_facts
+from contiformer.benchmarks.memory import Job, cost_in_fresh_process
+from contiformer.benchmarks.pairwise_cost import PairwiseRunner
+from contiformer.benchmarks.timing import interleave
+
+Notify = Callable[[str], None]
+
+PROTOCOL = (
+    "One forward and one backward pass (gradients of the input and of all parameters, from a random gradient of the "
+    "output) in training mode, float32, dropout 0, times sorted uniform in [0, 1]. ours: ContinuousAttention(d_model, "
+    "n_heads) at its defaults. layer: torch.nn.TransformerEncoderLayer(d_model, n_heads, 4 d_model, dropout=0.0, "
+    "batch_first=True). ours_layer: ContiFormerLayer with the same feed-forward block, so like against like. These three "
+    "take turns after a warm-up; times are medians over the repeats, ratio_to_layer is the median of the ratios within "
+    "each repeat. pairwise: the weights of ours with method='pairwise', rule='linear', step_size=0.1, right afterwards in "
+    "a fresh process, the fastest of its repeats (one if it is slow); speedup_over_pairwise = pairwise_ms / ours_ms. "
+    "output_error: largest difference from float64 at degree 24 divided by the largest output. peak_mb: most memory "
+    "(2^20 bytes) of ours above the import, in a fresh process."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured at one shape; None where it was not."""
+
+    batch: int
+    length: int
+    d_model: int
+    n_heads: int
+    ours_ms: float
+    layer_ms: float
+    pairwise_ms: float | None
+    ratio_to_layer: float
+    speedup_over_pairwise: float | None
+    output_error: float
+    peak_mb: float | None
+    ours_layer_ms: float
+
+    @property
+    def shape(self) -> Shape:
+        """Of the problem."""
+        return Shape(self.batch, self.length, self.d_model, self.n_heads)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What has to be reached at one shape."""
+
+    most_ratio_to_layer: float
+    least_speedup: float | None = None
+
+    def ratio_met(self, row: Row) -> bool:
+        """Whether it is fast enough beside torch's layer."""
+        return row.ratio_to_layer <= self.most_ratio_to_layer
+
+    def speedup_met(self, row: Row) -> bool | None:
+        """Whether it is fast enough beside the paper's algorithm; None if that was not asked or not run."""
+        if self.least_speedup is None or row.speedup_over_pairwise is None:
+            return None
+        return row.speedup_over_pairwise >= self.least_speedup
+
+
+BARS: dict[Shape, Bar] = {
+    Shape(16, 30): Bar(7.0, 60.0),
+    Shape(4, 100): Bar(6.0, 150.0),
+    Shape(4, 200): Bar(5.0, 400.0),
+    Shape(4, 500): Bar(3.5),
+    Shape(4, 1000): Bar(2.5),
+}
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Peak memory of one large problem, and what it has to stay under."""
+
+    batch: int
+    length: int
+    d_model: int
+    backward: bool
+    peak_mb: float | None
+    most_mb: float
+
+    @property
+    def met(self) -> bool:
+        """Whether it stays under."""
+        return self.peak_mb is not None and self.peak_mb < self.most_mb
+
+
+#: (shape, with the backward pass, megabytes): what has to fit.
+MEMORY_BARS = ((Shape(4, 2000, 64), True, 2000e6 / 2**20), (Shape(1, 8000), False, 2000e6 / 2**20))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and for how long."""
+
+    shapes: tuple[Shape, ...]
+    pairwise_shapes: frozenset[Shape]
+    budget: float
+    pairwise_budget: float
+    growth_lengths: tuple[int, ...]
+    growth_pairwise: bool
+    memory_bars: tuple[tuple[Shape, bool, float], ...]
+    threads: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many times :func:`run` says what it is doing."""
+        return 3 * len(self.shapes) + len(self.growth_lengths) + len(self.memory_bars)
+
+
+def plan(
+    *, quick: bool = False, pairwise: bool = True, threads: int | None = None, shapes: tuple[Shape, ...] = ()
+) -> Plan:
+    """The issue's table, growth and memory; a taste of them if ``quick``; or only the given shapes."""
+    chosen = shapes or tuple(BARS)
+    with_pairwise = [shape for shape in chosen if shape.length <= 200] if pairwise else []
+    if quick and not shapes:
+        with_pairwise = with_pairwise[:1]
+    return Plan(
+        shapes=chosen,
+        pairwise_shapes=frozenset(with_pairwise),
+        budget=1.0 if quick else 8.0,
+        pairwise_budget=0.0 if quick else 5.0,
+        growth_lengths=() if shapes else QUICK_GROWTH if quick else FULL_GROWTH,
+        growth_pairwise=pairwise and not quick,
+        memory_bars=() if quick or shapes else MEMORY_BARS,
+        threads=threads,
+    )
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that one run found."""
+
+    machine: dict[str, Any]
+    rows: tuple[Row, ...]
+    spreads: tuple[dict[str, Any], ...]
+    growth: tuple[GrowthPoint, ...] = ()
+    memory: tuple[MemoryUse, ...] = ()
+    breakdown: tuple[Breakdown, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def all_met(self) -> bool:
+        """Whether no bar is missed, of those that were measured."""
+        rows = [(row, BARS[row.shape]) for row in self.rows if row.shape in BARS]
+        fast = all(bar.ratio_met(row) and bar.speedup_met(row) is not False for row, bar in rows)
+        return fast and all(use.met for use in self.memory)
+
+    def document(self) -> dict[str, Any]:
+        """As it is written to JSON."""
+        return {
+            "machine": self.machine,
+            "seed": SEED,
+            "protocol": PROTOCOL,
+            "notes": list(self.notes),
+            "rows": [asdict(row) for row in self.rows],
+            "spreads": list(self.spreads),
+            "growth": [asdict(point) for point in self.growth],
+            "memory": [{**asdict(use), "met": use.met} for use in self.memory],
+            "breakdown": [part.document() for part in self.breakdown],
+        }
+
+
+def run(plan: Plan, notify: Notify = lambda _: None) -> Results:
+    """Carry out the plan; ``notify`` is told each step before it begins."""
+    if plan.threads is not None:
+        torch.set_num_threads(plan.threads)
+    rows, spreads, notes = [], [], []
+    runner = None
+    for shape in plan.shapes:
+        row, spread = measure_speed(shape, plan.budget, notify)
+        notify(f"{shape}: memory")
+        row = replace(row, peak_mb=cost_in_fresh_process(Job("ours", shape, threads=plan.threads)).peak_mb)
+        notify(f"{shape}: pairwise" if shape in plan.pairwise_shapes else f"{shape}: done")
+        if shape in plan.pairwise_shapes:
+            runner = runner or PairwiseRunner.probe(plan.threads)
+            row, note = with_pairwise(row, runner, plan.pairwise_budget)
+            notes += [note] if note else []
+        rows.append(row)
+        spreads.append(spread)
+    growth = measure_growth(plan.growth_lengths, plan.growth_pairwise, plan.threads, notify)
+    memory = tuple(measure_memory(*bar, plan.threads, notify) for bar in plan.memory_bars)
+    return Results(machine_facts(), tuple(rows), tuple(spreads), growth, memory, notes=tuple(notes))
+
+
+def measure_speed(shape: Shape, budget: float, notify: Notify = lambda _: None) -> tuple[Row, dict[str, Any]]:
+    """Time ours, our whole layer and torch's in turn; also how much the times of each scatter."""
+    notify(f"{shape}: time")
+    timings = interleave(
+        {
+            "ours": make_call("ours", shape),
+            "layer": make_call("layer", shape),
+            "ours_layer": make_call("ours_layer", shape),
+        },
+        budget=budget,
+    )
+    row = Row(
+        **asdict(shape),
+        ours_ms=timings.milliseconds("ours"),
+        layer_ms=timings.milliseconds("layer"),
+        pairwise_ms=None,
+        ratio_to_layer=timings.ratio("ours", "layer"),
+        speedup_over_pairwise=None,
+        output_error=output_error(shape),
+        peak_mb=None,
+        ours_layer_ms=timings.milliseconds("ours_layer"),
+    )
+    fastest = {f"{name}_fastest_ms": timings.fastest_milliseconds(name) for name in timings.seconds}
+    spread = {**asdict(shape), "repeats": timings.repeats, **fastest}
+    return row, spread | {"layer_ratio_to_layer": timings.ratio("ours_layer", "layer")}
+
+
+def with_pairwise(row: Row, runner: PairwiseRunner, budget: float) -> tuple[Row, str | None]:
+    """The row with the paper's algorithm beside it, and what to know about how it was run."""
+    result = runner.measure(row.shape, budget)
+    cost = result.cost
+    if cost.seconds is None:
+        return row, f"pairwise at {row.shape}: {cost.problem}"
+    note = None
+    if result.at_once < row.batch:
+        note = (
+            f"pairwise at {row.shape}: the whole batch does not fit in memory, so {result.at_once} of its {row.batch} "
+            f"sequences were worked on at a time ({cost.peak_mb or 0:.0f} MB); its time is that of all of them"
+        )
+    milliseconds = 1000 * cost.seconds
+    return replace(row, pairwise_ms=milliseconds, speedup_over_pairwise=milliseconds / row.ours_ms), note
+
+
+def measure_memory(
+    shape: Shape, backward: bool, most_mb: float, threads: int | None = None, notify: Notify = lambda _: None
+) -> MemoryUse:
+    """Peak memory of ours at a large shape."""
+    notify(f"{shape}, d_model {shape.d_model}: memory")
+    peak = cost_in_fresh_process(Job("ours", shape, backward, threads=threads)).peak_mb
+    return MemoryUse(shape.batch, shape.length, shape.d_model, backward, peak, most_mb)
+
+
+def with_breakdown(results: Results, plan: Plan, notify: Notify = lambda _: None) -> Results:
+    """The results with where the time goes at every shape."""
+    limit = matmul_gflops()
+    parts = []
+    for shape in plan.shapes:
+        notify(f"{shape}: breakdown")
+        parts.append(break_down(shape, limit, plan.budget / 4))
+    return replace(results, breakdown=tuple(parts))
+
+
+ROW_KEYS = tuple(f.name for f in fields(Row))

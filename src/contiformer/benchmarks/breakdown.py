@@ -1,0 +1,90 @@
+"""Where the time of continuous attention goes, and how far its products are from what the machine can do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode, addmm_flop, baddbmm_flop
+
+from contiformer.benchmarks.contenders import Data, Shape, make_module
+from contiformer.benchmarks.phases import BACKWARD, OTHER, PHASES, Ledger, Meter, watched
+from contiformer.benchmarks.timing import timed
+
+#: Products in place, which torch's counter does not know.
+IN_PLACE = {torch.ops.aten.baddbmm_: baddbmm_flop, torch.ops.aten.addmm_: addmm_flop}
+
+
+@dataclass(frozen=True)
+class PhaseCost:
+    """One phase of a pass: its time, the operations of its matrix products, and the time they would take at best."""
+
+    phase: str
+    milliseconds: float
+    gflop: float
+    milliseconds_at_limit: float
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A pass forward and back, phase by phase."""
+
+    shape: Shape
+    limit_gflops: float
+    phases: tuple[PhaseCost, ...]
+
+    @property
+    def total(self) -> PhaseCost:
+        """All phases together."""
+        columns = [(p.milliseconds, p.gflop, p.milliseconds_at_limit) for p in self.phases]
+        return PhaseCost("total", *map(sum, zip(*columns)))
+
+    def document(self) -> dict[str, Any]:
+        """As it is written to JSON."""
+        rows = [asdict(part) for part in (*self.phases, self.total)]
+        return {**asdict(self.shape), "limit_gflops": self.limit_gflops, "phases": rows}
+
+
+def break_down(shape: Shape, limit_gflops: float, budget: float = 2.0) -> Breakdown:
+    """Median time and number of operations of each phase of ours; the limit is that of :func:`matmul_gflops`."""
+    run = _metered_pass(shape)
+    counter = FlopCounterMode(display=False, custom_mapping=IN_PLACE)
+    with counter:
+        operations = run(counter.get_total_flops)
+    first = timed(lambda: run(time.perf_counter))
+    repeats = max(3, min(100, int(budget / max(first, 1e-9))))
+    samples = [run(time.perf_counter) for _ in range(repeats)]
+    costs = []
+    for phase in PHASES:
+        gflop = operations.get(phase, 0.0) / 1e9
+        milliseconds = 1000 * median(sample.get(phase, 0.0) for sample in samples)
+        costs.append(PhaseCost(phase, milliseconds, gflop, 1000 * gflop / limit_gflops))
+    return Breakdown(shape, limit_gflops, tuple(costs))
+
+
+def _metered_pass(shape: Shape) -> Callable[[Meter], dict[str, float]]:
+    """A pass forward and back that tells what the meter gained in each phase."""
+    module, data = make_module("ours", shape), Data.of(shape)
+    inputs = [data.x, *module.parameters()]
+
+    def run(meter: Meter) -> dict[str, float]:
+        ledger = Ledger(meter)
+        with watched(ledger):
+            out = module(data.x, data.times)
+            ledger.enter(BACKWARD + OTHER)
+            torch.autograd.grad(out, inputs, data.gradient)
+            ledger.enter(OTHER)
+        return ledger.gained
+
+    return run
+
+
+def matmul_gflops(size: int = 1024, repeats: int = 10) -> float:
+    """The most that this machine does in products of float32 matrices, in 10^9 operations a second."""
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    fastest = min(timed(lambda: a @ b) for _ in range(repeats))
+    return 2 * size**3 / fastest / 1e9

@@ -1,0 +1,139 @@
+"""Peak memory of a call above what the import takes, measured in a process of its own.
+
+The high-water mark of a process (``VmHWM`` in /proc/self/status) is read after the import, where it is reset through
+/proc/self/clear_refs, and again after the call. ``ru_maxrss`` would not do on Linux: a child starts with its
+parent's. Elsewhere it is all there is. Where neither exists, the peak is None.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from contiformer.benchmarks.contenders import Contender, Shape, make_call
+from contiformer.benchmarks.timing import timed
+
+#: A measured process may use at most this share of the memory that is free.
+SHARE_OF_FREE = 0.8
+TOO_LARGE = "more memory than there is"
+TOO_SLOW = "more time than allowed"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one call costs: seconds (the fastest of its repeats) and megabytes (2^20), or why that is not known."""
+
+    seconds: float | None
+    peak_mb: float | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a fresh process is to measure: one call, repeated while ``budget`` seconds last."""
+
+    contender: Contender
+    shape: Shape
+    backward: bool = True
+    at_once: int | None = None
+    budget: float = 0.0
+    threads: int | None = None
+
+
+def cost_in_fresh_process(job: Job, *, timeout: float = 600.0) -> Cost:
+    """Run the job in a process of its own."""
+    source = str(Path(__file__).resolve().parents[2])
+    paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-m", "contiformer.benchmarks.memory", json.dumps(asdict(job))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return Cost(None, None, TOO_SLOW)
+    if done.returncode < 0:  # ended by the system, which does so when memory runs out
+        return Cost(None, None, TOO_LARGE)
+    if done.returncode:
+        raise RuntimeError(f"measuring {job} failed:\n{done.stderr}")
+    return Cost(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def available_mb() -> float | None:
+    """Memory that is free for use, in megabytes."""
+    kilobytes = _read_kilobytes(Path("/proc/meminfo"), "MemAvailable")
+    return None if kilobytes is None else kilobytes / 1024
+
+
+def _read_kilobytes(file: Path, name: str) -> int | None:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+
+
+def _peak_mb() -> float | None:
+    """Largest resident memory of this process so far."""
+    kilobytes = _read_kilobytes(Path("/proc/self/status"), "VmHWM")
+    if kilobytes is not None:
+        return kilobytes / 1024
+    try:
+        import resource  # noqa: PLC0415
+    except ImportError:
+        return None
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _forget_peak() -> None:
+    """Make the high-water mark the memory that is used now, where the system can do so."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass
+
+
+def _limit_memory() -> None:
+    """Fail with an exception rather than drive the machine out of memory."""
+    free = available_mb()
+    if free is not None:
+        import resource  # noqa: PLC0415
+
+        limit = int(free * SHARE_OF_FREE * 2**20)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def measure_here(job: Job) -> Cost:
+    """The cost of a job in this process, of which nothing else has been asked."""
+    _forget_peak()
+    before = _peak_mb()
+    try:
+        call = make_call(job.contender, job.shape, backward=job.backward, at_once=job.at_once)
+        seconds = [timed(call)]
+        while sum(seconds) + min(seconds) < job.budget:
+            seconds.append(timed(call))
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        return Cost(None, None, TOO_LARGE)
+    after = _peak_mb()
+    return Cost(min(seconds), None if before is None or after is None else after - before)
+
+
+def main(text: str) -> None:
+    """What the fresh process does."""
+    import torch  # noqa: PLC0415
+
+    fields = json.loads(text)
+    job = Job(**{**fields, "shape": Shape(**fields["shape"])})
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    _limit_memory()
+    print(json.dumps(asdict(measure_here(job))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,168 @@
+"""The results of the benchmark for people: tables, files, progress."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import astuple, fields
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+
+from contiformer.benchmarks.attention import BARS, Plan, Results, Row
+from contiformer.benchmarks.breakdown import Breakdown
+from contiformer.benchmarks.growth import GrowthPoint
+from contiformer.benchmarks.picture import PlotExtraMissing, draw_growth
+
+NAMES = {"ours": "ours", "layer": "torch layer", "pairwise": "pairwise"}
+
+
+class Progress:
+    """A bar on stderr that says what is being measured."""
+
+    def __init__(self, plan: Plan, console: Console | None = None) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bar = RichProgress(*columns, TimeElapsedColumn(), console=console or Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("starting", total=plan.steps + 1)
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def notify(self, step: str) -> None:
+        """The next step begins."""
+        self._bar.update(self._task, description=step)
+        self._bar.advance(self._task)
+
+
+def show(results: Results, console: Console | None = None) -> None:
+    """Print everything as tables."""
+    console = console or Console()
+    facts = results.machine
+    console.print(f"{facts['cpu']}, {facts['threads']} threads, torch {facts['torch']}, Python {facts['python']}")
+    console.print(speed_table(results))
+    for note in results.notes:
+        console.print(f"[dim]{note}[/dim]")
+    if results.growth:
+        console.print(growth_table(results.growth))
+    for use in results.memory:
+        passes = "forward + backward" if use.backward else "forward"
+        peak = "not known" if use.peak_mb is None else f"{use.peak_mb:.0f} MB"
+        console.print(
+            f"memory, {use.batch} x {use.length}, d_model {use.d_model}, {passes}: {peak}, "
+            f"bar {use.most_mb:.0f} {_mark(use.met)}"
+        )
+    for part in results.breakdown:
+        console.print(breakdown_table(part))
+
+
+def speed_table(results: Results) -> Table:
+    """One line for each shape, with the bars."""
+    table = Table(title="One forward and backward pass, d_model 32, 4 heads", title_justify="left")
+    table.add_column("batch x length", no_wrap=True)
+    for name in ("ours\nms", "torch layer\nms", "ratio (bar)", "our layer\nms", "pairwise\nms", "faster (bar)", "error", "peak\nMB"):  # fmt: skip
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in results.rows:
+        ratio, faster = _against_bars(row)
+        table.add_row(
+            str(row.shape),
+            _short(row.ours_ms),
+            _short(row.layer_ms),
+            ratio,
+            _short(row.ours_layer_ms),
+            _short(row.pairwise_ms),
+            faster,
+            f"{row.output_error:.0e}",
+            "–" if row.peak_mb is None else f"{row.peak_mb:.0f}",
+        )
+    return table
+
+
+def _against_bars(row: Row) -> tuple[str, str]:
+    ratio = f"{row.ratio_to_layer:.1f}x"
+    faster = "–" if row.speedup_over_pairwise is None else f"{row.speedup_over_pairwise:.0f}x"
+    bar = BARS.get(row.shape)
+    if bar is None:
+        return ratio, faster
+    if bar.least_speedup is not None and row.speedup_over_pairwise is not None:
+        faster += f" (≥ {bar.least_speedup:g}) {_mark(bar.speedup_met(row))}"
+    return f"{ratio} (≤ {bar.most_ratio_to_layer:g}) {_mark(bar.ratio_met(row))}", faster
+
+
+def growth_table(points: tuple[GrowthPoint, ...]) -> Table:
+    """Time and memory of every contender, one line for each length."""
+    table = Table(title="One sequence, growing", title_justify="left")
+    table.add_column("length", justify="right")
+    by_place = {(point.contender, point.length): point for point in points}
+    shown = [name for name in NAMES if any(point.contender == name for point in points)]
+    for name in shown:
+        table.add_column(f"{NAMES[name]}\nms", justify="right")
+        table.add_column("\nMB", justify="right")
+    for length in dict.fromkeys(point.length for point in points):
+        cells = []
+        for name in shown:
+            point = by_place.get((name, length))  # type: ignore[call-overload]
+            cells += ["–", "–"] if point is None else [_short(point.milliseconds), _short(point.peak_mb)]
+        table.add_row(str(length), *cells)
+    return table
+
+
+def breakdown_table(part: Breakdown) -> Table:
+    """Where the time goes at one shape."""
+    title = f"Where the time goes, {part.shape} (products at {part.limit_gflops:.0f} Gflop/s at best)"
+    table = Table(title=title, title_justify="left")
+    table.add_column("phase", no_wrap=True)
+    for name in ("ms", "share", "Gflop of products", "ms at the limit", "of the limit"):
+        table.add_column(name, justify="right")
+    total = part.total
+    for cost in (*part.phases, total):
+        table.add_row(
+            cost.phase,
+            _short(cost.milliseconds),
+            f"{cost.milliseconds / max(total.milliseconds, 1e-9):.0%}",
+            f"{cost.gflop:.3f}",
+            f"{cost.milliseconds_at_limit:.2f}",
+            f"{cost.milliseconds_at_limit / max(cost.milliseconds, 1e-9):.0%}",
+            style="bold" if cost is total else None,
+        )
+    return table
+
+
+def write(results: Results, folder: Path, console: Console | None = None) -> None:
+    """Write attention.json, growth.csv and growth.png, and say so on stderr."""
+    console = console or Console(stderr=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "attention.json"]
+    written[0].write_text(json.dumps(results.document(), indent=2) + "\n", encoding="utf-8")
+    if results.growth:
+        written.append(folder / "growth.csv")
+        with written[-1].open("w", newline="", encoding="utf-8") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            rows.writerow([f.name for f in fields(GrowthPoint)])
+            rows.writerows(astuple(point) for point in results.growth)
+        try:
+            written.append(draw_growth(results.growth, folder / "growth.png"))
+        except PlotExtraMissing as missing:
+            console.print(f"[yellow]{missing}[/yellow]")
+    for path in written:
+        console.print(f"wrote {path}", soft_wrap=True)
+
+
+def _short(number: float | None) -> str:
+    """Three digits are enough for a time."""
+    if number is None:
+        return "–"
+    return f"{number:.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+
+
+def _mark(met: bool | None) -> str:
+    return "[green]✓[/green]" if met else "[red]✗[/red]"

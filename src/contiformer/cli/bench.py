@@ -1,0 +1,72 @@
+"""``contiformer bench``: measurements that anyone can repeat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_OUTPUT = Path("benchmarks/results")
+
+app = typer.Typer(name="bench", help="Measure speed and memory on this machine.", no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure speed and memory on this machine."""
+
+
+@app.command()
+def attention(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only JSON on stdout; progress goes to stderr.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: few repeats, short lengths, nothing written by default.")
+    ] = False,
+    pairwise: Annotated[
+        bool, typer.Option("--pairwise/--no-pairwise", help="Time the paper's algorithm too: minutes, gigabytes.")
+    ] = True,
+    breakdown: Annotated[
+        bool, typer.Option("--breakdown", help="Where the time goes. Always shown when a bar is missed.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch. [default: as torch chooses]")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(metavar="BxN", help="Batch and length to measure; may be repeated.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            help=f"Where attention.json, growth.csv and growth.png go. [default: {DEFAULT_OUTPUT}; "
+            "with --quick or --shape nowhere]",
+        ),
+    ] = None,
+) -> None:
+    """Forward and backward of continuous attention, against torch's transformer layer and the paper's algorithm.
+
+    Ratios are taken within one run, the contenders in turn. Then: how time and memory grow with the length.
+    """
+    from contiformer.benchmarks import attention as benchmark  # noqa: PLC0415
+    from contiformer.benchmarks import report  # noqa: PLC0415
+
+    try:
+        shapes = tuple(benchmark.Shape.parse(text) for text in shape or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--shape") from error
+    plan = benchmark.plan(quick=quick, pairwise=pairwise, threads=threads, shapes=shapes)
+    if output is None and not quick and not shapes:
+        output = DEFAULT_OUTPUT
+    with report.Progress(plan) as progress:
+        results = benchmark.run(plan, progress.notify)
+        if breakdown or (not as_json and not results.all_met):
+            results = benchmark.with_breakdown(results, plan, progress.notify)
+    document = results.document()
+    if as_json:
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        report.show(results)
+    if output is not None:
+        report.write(results, output)
