@@ -8,13 +8,17 @@ from typing import Any
 
 import torch
 
-from contiformer.benchmarks.breakdown import Breakdown, break_down, matmul_gflops
+from contiformer.benchmarks.breakdown import Breakdown, break_down
 from contiformer.benchmarks.contenders import SEED, Shape, make_call, output_error
 from contiformer.benchmarks.growth import FULL_GROWTH, QUICK_GROWTH, GrowthPoint, measure_growth
 from contiformer.benchmarks.machine import machine_facts
 from contiformer.benchmarks.memory import Job, cost_in_fresh_process
 from contiformer.benchmarks.pairwise_cost import PairwiseRunner
+from contiformer.benchmarks.products import matmul_gflops
 from contiformer.benchmarks.timing import interleave
+
+#: Seconds to spend on the repeats at one shape.
+BUDGET, QUICK_BUDGET, PAIRWISE_BUDGET = 8.0, 1.0, 5.0
 
 Notify = Callable[[str], None]
 
@@ -22,10 +26,11 @@ PROTOCOL = (
     "One forward and one backward pass (gradients of the input and of all parameters, from a random gradient of the "
     "output) in training mode, float32, dropout 0, times sorted uniform in [0, 1]. ours: ContinuousAttention(d_model, "
     "n_heads) at its defaults. layer: torch.nn.TransformerEncoderLayer(d_model, n_heads, 4 d_model, dropout=0.0, "
-    "batch_first=True). ours_layer: ContiFormerLayer with the same feed-forward block, so like against like. These three "
-    "take turns after a warm-up; times are medians over the repeats, ratio_to_layer is the median of the ratios within "
-    "each repeat. pairwise: the weights of ours with method='pairwise', rule='linear', step_size=0.1, right afterwards in "
-    "a fresh process, the fastest of its repeats (one if it is slow); speedup_over_pairwise = pairwise_ms / ours_ms. "
+    "batch_first=True). ours_layer: ContiFormerLayer with the same feed-forward block, so like against like. These "
+    "three take turns after a warm-up; times are medians over the repeats, ratio_to_layer is the median of the ratios "
+    "within each repeat. pairwise: the weights of ours with method='pairwise', rule='linear', step_size=0.1, right "
+    "afterwards in a fresh process, the fastest of its repeats (one if it is slow); speedup_over_pairwise = "
+    "pairwise_ms / ours_ms. "
     "output_error: largest difference from float64 at degree 24 divided by the largest output. peak_mb: most memory "
     "(2^20 bytes) of ours above the import, in a fresh process."
 )
@@ -132,8 +137,8 @@ def plan(
     return Plan(
         shapes=chosen,
         pairwise_shapes=frozenset(with_pairwise),
-        budget=1.0 if quick else 8.0,
-        pairwise_budget=0.0 if quick else 5.0,
+        budget=QUICK_BUDGET if quick else BUDGET,
+        pairwise_budget=0.0 if quick else PAIRWISE_BUDGET,
         growth_lengths=() if shapes else QUICK_GROWTH if quick else FULL_GROWTH,
         growth_pairwise=pairwise and not quick,
         memory_bars=() if quick or shapes else MEMORY_BARS,

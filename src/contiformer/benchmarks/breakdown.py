@@ -9,14 +9,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode, addmm_flop, baddbmm_flop
 
 from contiformer.benchmarks.contenders import Data, Shape, make_module
-from contiformer.benchmarks.phases import BACKWARD, OTHER, PHASES, Ledger, Meter, watched
+from contiformer.benchmarks.phases import BACKWARD, OTHER, PHASES, Ledger, Meter, watched, without_compiled_code
+from contiformer.benchmarks.products import ProductCounter
 from contiformer.benchmarks.timing import timed
-
-#: Products in place, which torch's counter does not know.
-IN_PLACE = {torch.ops.aten.baddbmm_: baddbmm_flop, torch.ops.aten.addmm_: addmm_flop}
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,13 @@ class Breakdown:
 
 
 def break_down(shape: Shape, limit_gflops: float, budget: float = 2.0) -> Breakdown:
-    """Median time and number of operations of each phase of ours; the limit is that of :func:`matmul_gflops`."""
+    """Median time and number of operations of each phase of ours.
+
+    The limit is that of :func:`~contiformer.benchmarks.products.matmul_gflops`.
+    """
     run = _metered_pass(shape)
-    counter = FlopCounterMode(display=False, custom_mapping=IN_PLACE)
-    with counter:
-        operations = run(counter.get_total_flops)
+    with without_compiled_code(), ProductCounter() as counter:
+        operations = run(lambda: counter.operations)
     first = timed(lambda: run(time.perf_counter))
     repeats = max(3, min(100, int(budget / max(first, 1e-9))))
     samples = [run(time.perf_counter) for _ in range(repeats)]
@@ -81,10 +80,3 @@ def _metered_pass(shape: Shape) -> Callable[[Meter], dict[str, float]]:
         return ledger.gained
 
     return run
-
-
-def matmul_gflops(size: int = 1024, repeats: int = 10) -> float:
-    """The most that this machine does in products of float32 matrices, in 10^9 operations a second."""
-    a, b = torch.rand(size, size), torch.rand(size, size)
-    fastest = min(timed(lambda: a @ b) for _ in range(repeats))
-    return 2 * size**3 / fastest / 1e9

@@ -32,7 +32,7 @@ class Shape:
     @classmethod
     def parse(cls, text: str) -> Shape:
         """Read "4x100"."""
-        match = re.fullmatch(r"\s*([1-9]\d*)\s*[x×]\s*([1-9]\d*)\s*", text)
+        match = re.fullmatch(r"\s*([1-9]\d*)\s*[xX]\s*([1-9]\d*)\s*", text)
         if match is None:
             raise ValueError(f"expected BATCHxLENGTH such as 4x100, got {text!r}")
         return cls(int(match[1]), int(match[2]))
@@ -43,6 +43,7 @@ class Shape:
         return self.batch * self.length**2
 
     def __str__(self) -> str:
+        """As in "4 x 100"."""
         return f"{self.batch} x {self.length}"
 
 

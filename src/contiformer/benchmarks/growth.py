@@ -40,7 +40,7 @@ def measure_growth(
         notify(f"growth: {length}")
         shape = Shape(1, length)
         contenders: tuple[Contender, ...] = ("ours", "layer")
-        calls = {name: make_call(name, shape) for name in contenders}
+        calls = {str(name): make_call(name, shape) for name in contenders}
         timings = interleave(calls, budget=BUDGET, at_least=3, warm_up=1)
         for name in contenders:
             peak = cost_in_fresh_process(Job(name, shape, threads=threads)).peak_mb

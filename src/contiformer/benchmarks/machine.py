@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -25,9 +26,19 @@ def machine_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "contiformer": __version__,
+        "compiled_sweep": compiled_sweep(),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def compiled_sweep() -> bool:
+    """Whether the ODEs are solved by the optional compiled code."""
+    try:
+        native = importlib.import_module("contiformer.native")
+        return bool(native.usable(torch.zeros(1)))
+    except (ImportError, AttributeError):
+        return False
 
 
 def cpu_name() -> str:

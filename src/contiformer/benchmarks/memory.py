@@ -7,6 +7,7 @@ parent's. Elsewhere it is all there is. Where neither exists, the peak is None.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from contiformer.benchmarks.contenders import Contender, Shape, make_call
 from contiformer.benchmarks.timing import timed
 
 #: A measured process may use at most this share of the memory that is free.
-SHARE_OF_FREE = 0.8
+SHARE_OF_FREE = 0.7
 TOO_LARGE = "more memory than there is"
 TOO_SLOW = "more time than allowed"
 
@@ -90,10 +91,8 @@ def _peak_mb() -> float | None:
 
 def _forget_peak() -> None:
     """Make the high-water mark the memory that is used now, where the system can do so."""
-    try:
+    with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
 
 
 def _limit_memory() -> None:

@@ -1,7 +1,7 @@
 """Put what a meter shows (a clock, a counter of operations) down to the phases of a pass.
 
-Functions of the implementation are wrapped while the pass runs, and what the meter gains goes to the innermost of them. A
-function that is not there under its name is left out: its share then appears in the phase around it.
+Functions of the implementation are wrapped while the pass runs, and what the meter gains goes to the innermost of
+them. A function that is not there under its name is left out: its share then appears in the phase around it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FORWARD = {
     "contiformer.nn.spectral:_scores": SCORES,
     "contiformer.nn.attention:spectral_attention": VALUES,
 }
-#: Where a hand-written backward pass lies and the phase it belongs to.
-BACKWARD_MODULES = {"sweep": BACKWARD + ODE, "attention": BACKWARD + ATTENTION}
+#: What the name of a hand-written backward pass says about the phase it belongs to.
+BACKWARD_NAMES = {"sweep": BACKWARD + ODE, "attention": BACKWARD + ATTENTION}
 
 
 class Ledger:
@@ -65,6 +65,24 @@ class Ledger:
 
 
 @contextmanager
+def without_compiled_code() -> Iterator[None]:
+    """While this lasts, compiled passes give way to the same in PyTorch, whose operations can be counted."""
+    try:
+        native = importlib.import_module("contiformer.native")
+    except ImportError:
+        yield
+        return
+    usable = {name: raw for name, raw in vars(native).items() if name.startswith("usable")}
+    for name in usable:
+        setattr(native, name, lambda *_, **__: False)
+    try:
+        yield
+    finally:
+        for name, raw in usable.items():
+            setattr(native, name, raw)
+
+
+@contextmanager
 def watched(ledger: Ledger) -> Iterator[None]:
     """While this lasts, the implementation reports to the ledger."""
     undo: list[Callable[[], None]] = []
@@ -91,10 +109,9 @@ def _watchable() -> Iterator[tuple[Any, str, str]]:
         if name in vars(owner):
             yield owner, name, phase
     for function in torch.autograd.Function.__subclasses__():
-        module = function.__module__
-        if module.startswith("contiformer.") and "backward" in vars(function):
-            last = module.rpartition(".")[2]
-            known = (phase for part, phase in BACKWARD_MODULES.items() if part in last)
+        name = f"{function.__module__}.{function.__qualname__}".lower()
+        if name.startswith("contiformer.") and "backward" in vars(function):
+            known = (phase for part, phase in BACKWARD_NAMES.items() if part in name)
             yield function, "backward", next(known, BACKWARD + OTHER)
 
 

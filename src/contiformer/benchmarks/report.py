@@ -8,6 +8,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from types import TracebackType
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
@@ -15,10 +16,22 @@ from rich.table import Table
 
 from contiformer.benchmarks.attention import BARS, Plan, Results, Row
 from contiformer.benchmarks.breakdown import Breakdown
+from contiformer.benchmarks.contenders import Contender
 from contiformer.benchmarks.growth import GrowthPoint
-from contiformer.benchmarks.picture import PlotExtraMissing, draw_growth
+from contiformer.benchmarks.picture import PlotExtraMissingError, draw_growth
 
-NAMES = {"ours": "ours", "layer": "torch layer", "pairwise": "pairwise"}
+NAMES: dict[Contender, str] = {"ours": "ours", "layer": "torch layer", "pairwise": "pairwise"}
+NOTHING = "-"
+SPEED_COLUMNS = (
+    "ours\nms",
+    "layer\nms",
+    "ratio\nto layer",
+    "ours in\na layer",
+    "pairwise\nms",
+    "faster than\npairwise",
+    "error",
+    "peak\nMB",
+)
 
 
 class Progress:
@@ -30,12 +43,14 @@ class Progress:
         self._task = self._bar.add_task("starting", total=plan.steps + 1)
 
     def __enter__(self) -> Progress:
+        """Show the bar."""
         self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Take the bar away."""
         self._bar.stop()
 
     def notify(self, step: str) -> None:
@@ -48,7 +63,10 @@ def show(results: Results, console: Console | None = None) -> None:
     """Print everything as tables."""
     console = console or Console()
     facts = results.machine
-    console.print(f"{facts['cpu']}, {facts['threads']} threads, torch {facts['torch']}, Python {facts['python']}")
+    sweep = "compiled" if facts["compiled_sweep"] else "PyTorch"
+    console.print(
+        f"{facts['cpu']}, {facts['threads']} threads, torch {facts['torch']}, Python {facts['python']}, sweep: {sweep}"
+    )
     console.print(speed_table(results))
     for note in results.notes:
         console.print(f"[dim]{note}[/dim]")
@@ -67,9 +85,9 @@ def show(results: Results, console: Console | None = None) -> None:
 
 def speed_table(results: Results) -> Table:
     """One line for each shape, with the bars."""
-    table = Table(title="One forward and backward pass, d_model 32, 4 heads", title_justify="left")
-    table.add_column("batch x length", no_wrap=True)
-    for name in ("ours\nms", "torch layer\nms", "ratio (bar)", "our layer\nms", "pairwise\nms", "faster (bar)", "error", "peak\nMB"):  # fmt: skip
+    table = _table("One forward and backward pass, d_model 32, 4 heads")
+    table.add_column("batch x\nlength", no_wrap=True)
+    for name in SPEED_COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
     for row in results.rows:
         ratio, faster = _against_bars(row)
@@ -82,25 +100,29 @@ def speed_table(results: Results) -> Table:
             _short(row.pairwise_ms),
             faster,
             f"{row.output_error:.0e}",
-            "–" if row.peak_mb is None else f"{row.peak_mb:.0f}",
+            NOTHING if row.peak_mb is None else f"{row.peak_mb:.0f}",
         )
     return table
 
 
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+
+
 def _against_bars(row: Row) -> tuple[str, str]:
     ratio = f"{row.ratio_to_layer:.1f}x"
-    faster = "–" if row.speedup_over_pairwise is None else f"{row.speedup_over_pairwise:.0f}x"
+    faster = NOTHING if row.speedup_over_pairwise is None else f"{row.speedup_over_pairwise:.0f}x"
     bar = BARS.get(row.shape)
     if bar is None:
         return ratio, faster
     if bar.least_speedup is not None and row.speedup_over_pairwise is not None:
-        faster += f" (≥ {bar.least_speedup:g}) {_mark(bar.speedup_met(row))}"
-    return f"{ratio} (≤ {bar.most_ratio_to_layer:g}) {_mark(bar.ratio_met(row))}", faster
+        faster += f" ≥{bar.least_speedup:g} {_mark(bar.speedup_met(row))}"
+    return f"{ratio} ≤{bar.most_ratio_to_layer:g} {_mark(bar.ratio_met(row))}", faster
 
 
 def growth_table(points: tuple[GrowthPoint, ...]) -> Table:
     """Time and memory of every contender, one line for each length."""
-    table = Table(title="One sequence, growing", title_justify="left")
+    table = _table("One sequence of growing length, forward and backward")
     table.add_column("length", justify="right")
     by_place = {(point.contender, point.length): point for point in points}
     shown = [name for name in NAMES if any(point.contender == name for point in points)]
@@ -110,8 +132,8 @@ def growth_table(points: tuple[GrowthPoint, ...]) -> Table:
     for length in dict.fromkeys(point.length for point in points):
         cells = []
         for name in shown:
-            point = by_place.get((name, length))  # type: ignore[call-overload]
-            cells += ["–", "–"] if point is None else [_short(point.milliseconds), _short(point.peak_mb)]
+            point = by_place.get((name, length))
+            cells += [NOTHING, NOTHING] if point is None else [_short(point.milliseconds), _short(point.peak_mb)]
         table.add_row(str(length), *cells)
     return table
 
@@ -119,10 +141,10 @@ def growth_table(points: tuple[GrowthPoint, ...]) -> Table:
 def breakdown_table(part: Breakdown) -> Table:
     """Where the time goes at one shape."""
     title = f"Where the time goes, {part.shape} (products at {part.limit_gflops:.0f} Gflop/s at best)"
-    table = Table(title=title, title_justify="left")
+    table = _table(title)
     table.add_column("phase", no_wrap=True)
-    for name in ("ms", "share", "Gflop of products", "ms at the limit", "of the limit"):
-        table.add_column(name, justify="right")
+    for name in ("ms", "share", "Gflop", "ms at\nlimit", "of the\nlimit"):
+        table.add_column(name, justify="right", no_wrap=True)
     total = part.total
     for cost in (*part.phases, total):
         table.add_row(
@@ -151,7 +173,7 @@ def write(results: Results, folder: Path, console: Console | None = None) -> Non
             rows.writerows(astuple(point) for point in results.growth)
         try:
             written.append(draw_growth(results.growth, folder / "growth.png"))
-        except PlotExtraMissing as missing:
+        except PlotExtraMissingError as missing:
             console.print(f"[yellow]{missing}[/yellow]")
     for path in written:
         console.print(f"wrote {path}", soft_wrap=True)
@@ -160,7 +182,7 @@ def write(results: Results, folder: Path, console: Console | None = None) -> Non
 def _short(number: float | None) -> str:
     """Three digits are enough for a time."""
     if number is None:
-        return "–"
+        return NOTHING
     return f"{number:.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.2f}"
 
 

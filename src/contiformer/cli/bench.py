@@ -20,6 +20,7 @@ def bench() -> None:
 
 @app.command()
 def attention(
+    *,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print only JSON on stdout; progress goes to stderr.")
     ] = False,

@@ -15,13 +15,18 @@ from functools import cache
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from contiformer import native
 from contiformer.nn import scratch
-from contiformer.paths.trajectories import SweepPlan
+from contiformer.paths.trajectories import Pieces, SweepPlan
 
 
+#: Observations are swept in shares of about this many numbers, so that a share's work stays in the cache.
+SHARE = 2**16
+MAX_SHARES = 16
 #: Tapes of more elements than this are run again in the backward pass instead of kept.
 KEEP_TAPE = 2**22
 
@@ -53,11 +58,20 @@ class SigmoidField:
             z = torch.addcmul(self.shift, z * (z.square().sum(-1, keepdim=True) + self.floor**2).rsqrt(), self.gain)
         return (self.amplitude * z.sigmoid() + self.offset).view(x.shape)
 
-    def sweep(self, initial: Tensor, plan: SweepPlan) -> Tensor:
-        """Values and x-derivatives [2, G, S, N, B, d] at the nodes, by the hand-written pass."""
-        return _FusedSweep.apply(
-            initial, self.matrix, self.slope, self.bias, self.gain, self.shift, plan, (self.floor, self.amplitude, self.offset)
-        )
+    def sweep(
+        self, initial: Float[Tensor, "states obs batch d"], times: Tensor, pieces: Pieces, nodes: int, causal: bool
+    ) -> Float[Tensor, "two grid states obs batch d"]:
+        """Values and x-derivatives at the nodes: in C where that was compiled, otherwise by the passes below."""
+        parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
+        constants = (self.floor, self.amplitude, self.offset)
+        if native.usable(initial):
+            return native.sweep(initial, times, pieces, nodes, causal, parameters, constants)
+        share = -(-times.shape[0] // max(1, min(MAX_SHARES, initial.numel() // SHARE)))
+        parts = [
+            _FusedSweep.apply(some.contiguous(), *parameters, SweepPlan.of(when, pieces, nodes, causal), constants)
+            for some, when in zip(initial.split(share, 1), times.split(share), strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
 
 
 @dataclass

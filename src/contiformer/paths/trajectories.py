@@ -21,11 +21,6 @@ from contiformer.paths.chebyshev import chebyshev_basis, hermite_nodes, hermite_
 StackedField = Callable[[Tensor, Tensor], Tensor]
 
 
-#: Observations are swept in shares of about this many numbers, so that a share's work stays in the cache.
-SHARE = 2**16
-MAX_SHARES = 16
-
-
 class ResolutionWarning(UserWarning):
     """The series do not resolve the trajectories; the message says by how much and what to raise."""
 
@@ -145,19 +140,14 @@ def solve_trajectories(
     A causal model reads a trajectory only after its observation, so there the backward sweep stops at the left edge of
     the observation's own piece, and what lies before that piece is left constant.
 
-    A field with a method ``sweep(initial, plan)`` brings its own faster way to the same values and derivatives.
+    A field with a method ``sweep`` brings its own faster way to the same values and derivatives.
     """
     nodes = nodes_for_degree(degree)
     fast = getattr(field, "sweep", None)
     if fast is None or torch.compiler.is_compiling():
         data = sweep(field, initial, SweepPlan.of(times, pieces, nodes, causal))
     else:
-        share = -(-times.shape[0] // max(1, min(MAX_SHARES, initial.numel() // SHARE)))
-        parts = [
-            fast(some.contiguous(), SweepPlan.of(when, pieces, nodes, causal))
-            for some, when in zip(initial.split(share, 1), times.split(share), strict=True)
-        ]
-        data = parts[0] if len(parts) == 1 else torch.cat(parts, 3)
+        data = fast(initial, times, pieces, nodes, causal)
     matrix = _coefficient_matrix(nodes, initial)
     if pieces.count == 1:
         return Trajectories((matrix @ data.view(2 * nodes, -1)).view(1, -1, *initial.shape), pieces)
@@ -172,6 +162,18 @@ def solve_trajectories(
 def _coefficient_matrix(nodes: int, like: Tensor) -> Float[Tensor, "terms data"]:
     """From values and derivatives at the nodes to Chebyshev coefficients."""
     return torch.as_tensor(hermite_to_chebyshev(nodes), dtype=like.dtype, device=like.device)
+
+
+def node_times(pieces: Pieces, nodes: int) -> Float[Tensor, "batch grid"]:
+    """The nodes of all pieces in order, the edge between two pieces once."""
+    x = torch.as_tensor(hermite_nodes(nodes), dtype=pieces.edges.dtype, device=pieces.edges.device)
+    inner = pieces.edges[:, :-1, None] + (x[:-1] + 1) * pieces.half_lengths[..., None]
+    return torch.cat([inner.flatten(1), pieces.edges[:, -1:]], dim=1)
+
+
+def substeps_for(nodes: int) -> int:
+    """Runge-Kutta steps between two nodes: the series converges faster than the solver, which has to keep up."""
+    return max(1, round((nodes / 5) ** 2))
 
 
 @dataclass(frozen=True)
@@ -194,12 +196,7 @@ class SweepPlan:
     @classmethod
     def of(cls, times: Float[Tensor, "obs batch"], pieces: Pieces, nodes: int, causal: bool) -> SweepPlan:
         """Times are sorted, so the observations that move are slices: the smallest that serve the whole batch."""
-        x = torch.as_tensor(hermite_nodes(nodes), dtype=pieces.edges.dtype, device=pieces.edges.device)
-        half = pieces.half_lengths
-        inner = pieces.edges[:, :-1, None] + (x[:-1] + 1) * half[..., None]
-        grid = torch.cat([inner.flatten(1), pieces.edges[:, -1:]], dim=1)
-        # the series converge faster than the solver, which has to keep up
-        substeps = max(1, round((nodes / 5) ** 2))
+        half, grid, substeps = pieces.half_lengths, node_times(pieces, nodes), substeps_for(nodes)
         obs, steps = times.shape[0], grid.shape[1] - 1
         if torch.compiler.is_compiling() or times.numel() == 0:
             return cls(times, grid.T, half[:, 0], [obs] * steps, [slice(0, obs)] * steps, substeps)
