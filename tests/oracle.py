@@ -1,8 +1,8 @@
 """A slow, converged reference for continuous attention in float64, which shares no code with what it checks.
 
 The trajectories and the running integrals are carried from every observation outwards, from one breakpoint (observation
-or query) to the next, by Gauss collocation of order 12: within a cell everything is smooth, so it converges to rounding.
-The interpolants are written down again, from the textbook.
+or query) to the next, by Gauss collocation of order 12: within a cell everything is smooth, so it converges to
+rounding. The interpolants are written down again, from the textbook.
 """
 
 import numpy as np

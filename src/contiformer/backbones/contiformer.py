@@ -16,24 +16,27 @@ from contiformer.nn.layer import ContiFormerLayer
 class ContiFormer(nn.Module):
     """Continuous-time transformer: irregular observations in, a state ``z(t)`` at any time out.
 
-    Values and the marks of what was observed are projected to ``d_model``, a temporal encoding is added, and ``n_layers``
-    layers of continuous-time attention follow. Every layer but the last is sampled at the observation times (or at
-    ``reference_times``), the last one at ``query_times``.
+    Values and the marks of what was observed are projected to ``d_model``, a temporal encoding is added, and
+    ``n_layers`` layers of continuous-time attention follow. Every layer but the last is sampled at the observation
+    times (or at ``reference_times``), the last one at ``query_times``.
 
     Args:
         input_size: channels C of the observations.
         d_model, n_heads, n_layers, d_ff, dropout: the usual sizes; ``d_ff=None`` is ``4 * d_model``.
-        time_origin, time_unit: what the model's clock reads as 0 and as 1. The vector fields see this clock, so the unit
+        time_origin, time_unit: what the model's clock reads as 0 and as 1. The vector fields see this clock, so the
+        unit
             decides how far keys and values move between observations; ``model.clock.fit(times)`` sets both from data.
-        attention: options of :class:`~contiformer.nn.ContinuousAttention` such as ``rule``, ``interpolation``, ``causal``.
+        attention: options of :class:`~contiformer.nn.ContinuousAttention` such as ``rule``, ``interpolation``,
+        ``causal``.
 
     Shapes:
-        values [B, N, C], times [B, N] (not decreasing), observed [B, N, C] with True = observed (None: where values are not
-        NaN), query_times [B, Q] in any order (None: ``times``) -> [B, Q, d_model].
+        values [B, N, C], times [B, N] (not decreasing), observed [B, N, C] with True = observed (None: where values
+        are not NaN), query_times [B, Q] in any order (None: ``times``) -> [B, Q, d_model].
 
-    Missing channels are told to the model, and the row is used all the same. A row with no observed channel is padding: its
-    time is not looked at, and where the queries are the times its state is zero. A channel that is never observed and a
-    sequence with no observation at all are legal; the state is then what the biases and the query's time make it.
+    Missing channels are told to the model, and the row is used all the same. A row with no observed channel is
+    padding: its time is not looked at, and where the queries are the times its state is zero. A channel that is never
+    observed and a sequence with no observation at all are legal; the state is then what the biases and the query's
+    time make it.
 
     Example:
         >>> model = ContiFormer(input_size=2, d_model=32)
@@ -104,7 +107,9 @@ class ContiFormer(nn.Module):
             return [None] * inner
         given = [reference_times] * inner if isinstance(reference_times, Tensor) else list(reference_times)
         if len(given) != inner:
-            raise ValueError(f"reference_times must be one tensor or {inner} (one per layer but the last), got {len(given)}")
+            raise ValueError(
+                f"reference_times must be one tensor or {inner} (one per layer but the last), got {len(given)}"
+            )
         return [self.clock(t) for t in given]
 
     def _check(self, values: Tensor, times: Tensor, observed: Tensor | None) -> Bool[Tensor, "batch obs channels"]:

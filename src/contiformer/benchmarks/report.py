@@ -61,7 +61,7 @@ class Progress:
 
 def show(results: Results, console: Console | None = None) -> None:
     """Print everything as tables."""
-    console = console or Console()
+    console = console or _wide_console()
     facts = results.machine
     sweep = "compiled" if facts["compiled_sweep"] else "PyTorch"
     console.print(
@@ -69,7 +69,7 @@ def show(results: Results, console: Console | None = None) -> None:
     )
     console.print(speed_table(results))
     for note in results.notes:
-        console.print(f"[dim]{note}[/dim]")
+        console.print(note, style="dim", markup=False)
     if results.growth:
         console.print(growth_table(results.growth))
     for use in results.memory:
@@ -105,8 +105,14 @@ def speed_table(results: Results) -> Table:
     return table
 
 
+def _wide_console() -> Console:
+    """A file or a pipe has no width of its own: take one in which nothing is cut off."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, 100))
+
+
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _against_bars(row: Row) -> tuple[str, str]:
@@ -174,7 +180,7 @@ def write(results: Results, folder: Path, console: Console | None = None) -> Non
         try:
             written.append(draw_growth(results.growth, folder / "growth.png"))
         except PlotExtraMissingError as missing:
-            console.print(f"[yellow]{missing}[/yellow]")
+            console.print(str(missing), style="yellow", markup=False, soft_wrap=True)
     for path in written:
         console.print(f"wrote {path}", soft_wrap=True)
 

@@ -1,7 +1,7 @@
 """The sweep in C, where the installation could compile it.
 
-Nothing depends on it: :func:`usable` says whether it is there, and the passes in ``contiformer.nn.fused_sweep`` do the same
-in PyTorch where it is not. Set ``CONTIFORMER_NATIVE=0`` to do without.
+Nothing depends on it: :func:`usable` says whether it is there, and the passes in ``contiformer.nn.fused_sweep`` do
+the same in PyTorch where it is not. Set ``CONTIFORMER_NATIVE=0`` to do without.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def _run(call: Callable[..., int], sweeps: list[_Sweep], rows: int) -> None:
     """Divide the rows among as many threads as there are structs."""
     share = -(-rows // len(sweeps))
     ranges = [(n * share, min((n + 1) * share, rows)) for n in range(len(sweeps))]
-    arguments = [(ctypes.byref(s), ctypes.c_long(a), ctypes.c_long(b)) for s, (a, b) in zip(sweeps, ranges, strict=True)]
+    arguments = [
+        (ctypes.byref(s), ctypes.c_long(a), ctypes.c_long(b)) for s, (a, b) in zip(sweeps, ranges, strict=True)
+    ]
     if len(sweeps) == 1:
         results = [call(*arguments[0])]
     else:

@@ -10,16 +10,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from contiformer.nn.fields import Activation, FieldName, make_field, stack_fields
+from contiformer.nn.keys import Keys, split_heads
 from contiformer.nn.observations import Observations
 from contiformer.nn.pairwise import pairwise_attention
 from contiformer.nn.rules import AttentionRule, RuleName
-from contiformer.nn.spectral import Keys, spectral_attention, split_heads
+from contiformer.nn.spectral import spectral_attention
 from contiformer.paths.interpolation import INTERPOLATIONS, Interpolation, PiecewisePolynomial, interpolate
 from contiformer.paths.trajectories import (
     Pieces,
     Trajectories,
     fixed_pieces,
-    nodes_for_degree,
     solve_trajectories,
     warn_unresolved,
     window_pieces,
@@ -49,7 +49,8 @@ class ContinuousAttention(nn.Module):
         d_model, n_heads: width and number of heads; ``n_heads`` divides ``d_model``.
         rule: "exact", "linear" or "gauss" (with ``points`` 2 to 5), see :class:`~contiformer.nn.rules.AttentionRule`.
         interpolation: of the query: "linear", "cubic" (natural spline; not causal) or "hermite" (backward differences).
-        field: "concatnorm", "concat", "linear", or any module ``f(t, x)`` with t [..., 1] and x [..., d_model], of which
+        field: "concatnorm", "concat", "linear", or any module ``f(t, x)`` with t [..., 1] and x [..., d_model], of
+        which
             keys and values get a copy each.
         activation: of the named fields, "tanh" or "sigmoid".
         method: "spectral" solves one ODE per observation; "pairwise" is the paper's algorithm, one per pair.
@@ -114,7 +115,7 @@ class ContinuousAttention(nn.Module):
             raise ValueError(f"interpolation must be one of {INTERPOLATIONS}, got {interpolation!r}")
         if causal and interpolation == "cubic":
             raise ValueError(
-                "interpolation='cubic' depends on future observations, so it cannot be causal: use 'linear' or 'hermite'"
+                "interpolation='cubic' depends on future observations, so it is never causal: use 'linear' or 'hermite'"
             )
         if degree != "auto" and (not isinstance(degree, int) or isinstance(degree, bool) or degree < 1):
             raise ValueError(f"degree must be 'auto' or a positive integer, got {degree!r}")
@@ -182,7 +183,8 @@ class ContinuousAttention(nn.Module):
         # integrals and softmax in at least float32, whatever autocast makes of the projections
         work = torch.promote_types(projected[0].dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            mixed, weights = self._attend(seen, *(p.to(work) for p in projected), return_weights)
+            q, k, v = (p.to(work) for p in projected)
+            mixed, weights = self._attend(seen, q, k, v, return_weights)
         out = self.out_proj(mixed.to(projected[0].dtype))
         if query_times is None and mask is not None:
             out = seen.to_input_order(out)
@@ -201,6 +203,7 @@ class ContinuousAttention(nn.Module):
             shape = (batch, self.n_heads, queries.shape[1], 0)
             return q.new_zeros(batch, queries.shape[1], self.d_model), q.new_zeros(shape) if return_weights else None
         path = interpolate(self.interpolation, seen.times, q, seen.lengths, distinct=seen.distinct)
+        weights: Tensor | None
         if self.method == "pairwise":
             out, weights = pairwise_attention(
                 path, k, v, seen, self.key_field, self.value_field, rule, self.n_heads, self.step_size
@@ -293,10 +296,10 @@ class ContinuousAttention(nn.Module):
             # [P, M, S, N, B, d] -> S times [B, H, N, P, M, dk]
             by_head = solved.coefficients.unflatten(-1, (self.n_heads, -1)).permute(2, 4, 5, 3, 0, 1, 6)
             curves = list(by_head.unbind(0))
-            series = [curves.pop(0) if rule.continuous_scores else None, curves.pop(0) if rule.continuous_values else None]
+            series = [
+                curves.pop(0) if rule.continuous_scores else None,
+                curves.pop(0) if rule.continuous_values else None,
+            ]
         valid = None if seen.complete else seen.valid
         key, value = split_heads(k, self.n_heads), split_heads(v, self.n_heads)
         return Keys(seen.times, valid, key, value, series[0], series[1], pieces)
-
-
-__all__ = ["ContinuousAttention", "nodes_for_degree"]

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 class Clock(nn.Module):
     """The model's time ``(t - origin) / unit``, computed in float64.
 
-    Epoch seconds, years and milliseconds all become times of order one here, before anything is rounded to float32. Origin
+    Epoch seconds, years and milliseconds all become times of order one here, before anything is rounded to float32.
+    Origin
     and unit are part of the state dict but no ordinary buffers: ``model.half()`` must not round them.
 
     Example:

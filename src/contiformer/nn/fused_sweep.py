@@ -1,8 +1,9 @@
 """The two Runge-Kutta sweeps for the paper's field, with a backward pass written by hand.
 
-Both activations are a sigmoid: ``f(t, x) = amplitude * σ(gain ∘ n + shift) + offset``, with tanh(z) = 2 σ(2z) - 1. The norm is
-``n = z / √(|z|² + d eps)`` with ``z = A x + c t + b`` (A, c, b centred over channels and √d in the gain, which makes this
-LayerNorm); without a norm the argument is z itself. Every evaluation of both sweeps is a slice of rows in a few
+Both activations are a sigmoid: ``f(t, x) = amplitude * σ(gain ∘ n + shift) + offset``, with tanh(z) = 2 σ(2z) - 1.
+The norm is ``n = z / √(|z|² + d eps)`` with ``z = A x + c t + b`` (A, c, b centred over channels and √d in the gain,
+which makes this LayerNorm); without a norm the argument is z itself. Every evaluation of both sweeps is a slice of
+rows in a few
 large buffers: what would be hundreds of small tensors for autograd is a handful, and the gradients of
 A, b, c, gain and shift are one product or sum over all rows at the end.
 """
@@ -23,7 +24,6 @@ from contiformer import native
 from contiformer.nn import scratch
 from contiformer.paths.trajectories import Pieces, SweepPlan
 
-
 #: Observations are swept in shares of about this many numbers, so that a share's work stays in the cache.
 SHARE = 2**16
 MAX_SHARES = 16
@@ -33,7 +33,7 @@ KEEP_TAPE = 2**22
 
 @dataclass(frozen=True)
 class SigmoidField:
-    """The field in the form above. Shapes: matrix [S, d, d] with ``z = x @ matrix + slope t + bias``, the rest [S, 1, d].
+    """The field in the form above, ``z = x @ matrix + slope t + bias``. Shapes: matrix [S, d, d], the rest [S, 1, d].
 
     ``floor`` is ``√(d eps)``, or None where there is no norm; then gain and shift are None too.
     """
@@ -50,7 +50,9 @@ class SigmoidField:
     def __call__(self, t: Tensor, x: Tensor) -> Tensor:
         """Derivatives at t [n, B, 1] and x [S, n, B, d], with plain operations."""
         z = torch.baddbmm(
-            torch.addcmul(self.bias, self.slope, t.reshape(1, -1, 1)), x.reshape(x.shape[0], -1, x.shape[-1]), self.matrix
+            torch.addcmul(self.bias, self.slope, t.reshape(1, -1, 1)),
+            x.reshape(x.shape[0], -1, x.shape[-1]),
+            self.matrix,
         )
         if self.floor is not None:
             assert self.shift is not None
@@ -264,7 +266,9 @@ def _stage_rows(step: _Step, stage: int) -> slice:
 def _advance(tape: _Tape, step: _Step, x: Tensor, field: SigmoidField) -> Tensor:
     """One Runge-Kutta step; with ``f = amplitude σ + offset`` the offset's part of every stage is known beforehand."""
     h, half = step.h, step.h / 2
-    whole, middle = (torch.add(x, h, alpha=field.offset), torch.add(x, half, alpha=field.offset)) if field.offset else (x, x)
+    whole, middle = (
+        (torch.add(x, h, alpha=field.offset), torch.add(x, half, alpha=field.offset)) if field.offset else (x, x)
+    )
     h, half = h * field.amplitude, half * field.amplitude
     k: list[Tensor] = []
     for stage, (base, reach) in enumerate(((x, None), (middle, half), (middle, half), (whole, h))):

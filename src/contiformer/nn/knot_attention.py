@@ -1,9 +1,9 @@
 """Softmax attention at the knots, block by block, with a backward pass written by hand.
 
-For block J of queries and all keys i, the score is ``(carry_{i,J} + series_i · moments_j) / |t_j - t_i|``, where the carry is
-the integral from the key to the near edge of the block and the moments run from there to the query; within the
-block the integrals are given. One block of scores lives at a time; the weights are kept for the backward pass while
-they are small, and computed again there when they are not.
+For block J of queries and all keys i, the score is ``(carry_{i,J} + series_i · moments_j) / |t_j - t_i|``, where the
+carry is the integral from the key to the near edge of the block and the moments run from there to the query; within
+the block the integrals are given. One block of scores lives at a time; the weights are kept for the backward pass
+while they are small, and computed again there when they are not.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from contiformer.nn import scratch
 
-
-_Parts = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+_Parts = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,9 @@ class KnotProblem:
         """Pairs that must not see each other."""
         mask = None if self.valid is None else ~self.valid[:, None, None, :keys]
         if self.causal:
-            later = torch.ones(rows.stop - rows.start, keys, dtype=torch.bool, device=self.time.device).triu(rows.start + 1)
+            later = torch.ones(rows.stop - rows.start, keys, dtype=torch.bool, device=self.time.device).triu(
+                rows.start + 1
+            )
             mask = later if mask is None else mask | later
         return mask
 
@@ -90,7 +91,9 @@ def _scores(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, f
     return scores
 
 
-def _weights(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, factor: Tensor, parts: _Parts) -> Tensor:
+def _weights(
+    problem: KnotProblem, block: tuple[int, slice, slice], heads: int, factor: Tensor, parts: _Parts
+) -> Tensor:
     """Softmax of the scores, in a buffer of the pool."""
     scores = _scores(problem, block, heads, factor, parts)
     weights = torch.softmax(scores, -1, out=scratch.take(scores, *scores.shape))
@@ -178,15 +181,11 @@ class _KnotAttention(torch.autograd.Function):
 
 
 def knot_attention(
-    series: Float[Tensor, "bh points k"],
-    before: Float[Tensor, "bh blocks b k"],
-    after: Float[Tensor, "bh blocks b k"],
-    within: Float[Tensor, "bh blocks b b"],
-    left: Float[Tensor, "bh blocks points"],
-    right: Float[Tensor, "bh blocks points"],
-    values: Float[Tensor, "bh points v"],
-    problem: KnotProblem,
-    heads: int,
+    parts: tuple[Tensor, ...], values: Float[Tensor, "bh points v"], problem: KnotProblem, heads: int
 ) -> Float[Tensor, "bh points v"]:
-    """``softmax(scores) @ values`` for every point as a query, with the scores described above."""
-    return _KnotAttention.apply(series, before, after, within, left, right, values, problem, heads)
+    """``softmax(scores) @ values`` for every point as a query, with the scores described above.
+
+    Shapes of the parts, with nb blocks of b points: series [BH, L, k], moments before and after [BH, nb, b, k],
+    integrals within a block [BH, nb, b, b], carries from left and right [BH, nb, L] (or [BH, 1, 0] for one block).
+    """
+    return _KnotAttention.apply(*parts, values, problem, heads)

@@ -18,9 +18,9 @@ class ContiFormerLayer(nn.Module):
     """``z̃(t) = LN(attention(t) + x(t))``, ``z(t) = LN(FFN(z̃(t)) + z̃(t))`` at any times ``t``.
 
     The residual ``x(t)`` is the path through the inputs ``X_i``, interpolated as the attention's queries are. With an
-    ``encoding`` of time, the path goes through ``X_i - encoding(t_i)`` and ``encoding(t)`` is added at ``t`` itself: at the
-    observations this is ``X_i`` as in the paper, and between and beyond them the query still knows its own time. A causal
-    layer holds the last known input instead of interpolating towards the next one.
+    ``encoding`` of time, the path goes through ``X_i - encoding(t_i)`` and ``encoding(t)`` is added at ``t`` itself:
+    at the observations this is ``X_i`` as in the paper, and between and beyond them the query still knows its own
+    time. A causal layer holds the last known input instead of interpolating towards the next one.
 
     Args:
         d_model, n_heads: width and heads.
@@ -59,7 +59,12 @@ class ContiFormerLayer(nn.Module):
         return z
 
     def _input_path(
-        self, x: Tensor, times: Tensor, queries: Tensor, mask: Tensor | None, encoding: Callable[[Tensor], Tensor] | None
+        self,
+        x: Tensor,
+        times: Tensor,
+        queries: Tensor,
+        mask: Tensor | None,
+        encoding: Callable[[Tensor], Tensor] | None,
     ) -> Float[Tensor, "batch query d"]:
         now = 0.0 if encoding is None else encoding(queries).to(x.dtype)
         if times.shape[1] == 0:

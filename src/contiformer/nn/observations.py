@@ -88,9 +88,7 @@ def _check_shapes(x: Tensor, times: Tensor, queries: Tensor | None, mask: Tensor
     if x.dim() != 3 or (d_model is not None and x.shape[-1] != d_model):
         raise ValueError(f"x must be [batch, observations, {d_model or 'channels'}], got {tuple(x.shape)}")
     if times.shape != x.shape[:2]:
-        raise ValueError(
-            f"times must be [batch, observations] = {tuple(x.shape[:2])} like x, got {tuple(times.shape)}"
-        )
+        raise ValueError(f"times must be [batch, observations] = {tuple(x.shape[:2])} like x, got {tuple(times.shape)}")
     if queries is not None and (queries.dim() != 2 or queries.shape[0] != x.shape[0]):
         raise ValueError(f"query_times must be [batch={x.shape[0]}, queries], got {tuple(queries.shape)}")
     if mask is not None and mask.shape != times.shape:
@@ -104,13 +102,15 @@ def _check_shapes(x: Tensor, times: Tensor, queries: Tensor | None, mask: Tensor
 
 @torch.compiler.disable
 def _check_values(times: Tensor, queries: Tensor | None, valid: Tensor) -> tuple[bool, bool]:
-    """Whether all rows are valid, and whether valid times strictly increase; refuse what is not finite or not sorted."""
+    """Whether all rows are valid and whether valid times strictly increase; refuse what is not finite or sorted."""
     times = times.detach()
     complete = bool(valid.all())
     shown = times if complete else times.masked_fill(~valid, 0.0)
     if not bool(torch.isfinite(shown).all()):
         row, column = torch.nonzero(~torch.isfinite(shown))[0].tolist()
-        raise ValueError(f"times must be finite, got {float(times[row, column])} in sequence {row} at position {column}")
+        raise ValueError(
+            f"times must be finite, got {float(times[row, column])} in sequence {row} at position {column}"
+        )
     if queries is not None and not bool(torch.isfinite(queries).all()):
         row, column = torch.nonzero(~torch.isfinite(queries))[0].tolist()
         raise ValueError(f"query_times must be finite, got {float(queries[row, column])} in sequence {row}")
@@ -133,12 +133,14 @@ def _check_values(times: Tensor, queries: Tensor | None, valid: Tensor) -> tuple
 
 
 def last_observed(
-    times: Float[Tensor, "batch points"], valid: Bool[Tensor, "batch points"] | None, queries: Float[Tensor, "batch query"]
+    times: Float[Tensor, "batch points"],
+    valid: Bool[Tensor, "batch points"] | None,
+    queries: Float[Tensor, "batch query"],
 ) -> tuple[Float[Tensor, "batch query"], Int[Tensor, "batch query"], Bool[Tensor, "batch query"]]:
     """Time and position of the last valid point at or before each query, and whether there is one.
 
-    Where there is none, the time is the query's own and the position 0. Points that are not valid may lie anywhere among the
-    sorted times.
+    Where there is none, the time is the query's own and the position 0. Points that are not valid may lie anywhere
+    among the sorted times.
     """
     queries = queries.detach()
     position = torch.arange(times.shape[1], device=times.device).expand_as(times)

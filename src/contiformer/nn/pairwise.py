@@ -1,13 +1,14 @@
 """The paper's algorithm, as plain as its equations: one pair of ODEs for every key and every query time.
 
 Each interval ``[t_i, u_j]`` is mapped to ``s`` in [-1, 1] by ``τ = (s (u_j - t_i) + t_i + u_j) / 2``, so that
-``dk/ds = f(τ, k) (u_j - t_i) / 2``, and all N x Q systems are solved at once with Runge-Kutta steps of a fixed size. This
-is the oracle of the tests and the baseline of the benchmark; use ``method="spectral"`` for everything else.
+``dk/ds = f(τ, k) (u_j - t_i) / 2``, and all N x Q systems are solved at once with Runge-Kutta steps of a fixed size.
+This is the oracle of the tests and the baseline of the benchmark; use ``method="spectral"`` for everything else.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -73,7 +74,15 @@ def pairwise_attention(
     return out, weights
 
 
-def _mean_along(field: nn.Module, state: Tensor, start: Tensor, end: Tensor, step_size: float, rule: AttentionRule, of) -> Tensor:  # type: ignore[no-untyped-def]
+def _mean_along(
+    field: nn.Module,
+    state: Tensor,
+    start: Tensor,
+    end: Tensor,
+    step_size: float,
+    rule: AttentionRule,
+    of: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
     """Mean over [start, end] of ``of(τ, x(τ))`` along the trajectory of ``state``, by the rule.
 
     "exact" carries the running integral as one more state of the ODE, so it converges as the step goes to zero.
@@ -90,12 +99,11 @@ def _mean_along(field: nn.Module, state: Tensor, start: Tensor, end: Tensor, ste
         return (of(start, state) + of(end, _solve(slope, state, -1.0, 1.0, step_size))) / 2
     if rule.rule == "gauss":
         nodes, weights = np.polynomial.legendre.leggauss(rule.points)
-        total: Tensor | float = 0.0
+        total = torch.zeros_like(of(start, state))
         at = -1.0
         for node, weight in zip(nodes, weights, strict=True):
             state, at = _solve(slope, state, at, float(node), step_size), float(node)
-            total = total + weight / 2 * of(time(at), state)
-        assert isinstance(total, Tensor)
+            total = total + float(weight) / 2 * of(time(at), state)
         return total
     width = state.shape[-1]
 
@@ -107,7 +115,7 @@ def _mean_along(field: nn.Module, state: Tensor, start: Tensor, end: Tensor, ste
     return _solve(with_integral, torch.cat([state, empty], dim=-1), -1.0, 1.0, step_size)[..., width:]
 
 
-def _solve(slope, x: Tensor, start: float, end: float, step_size: float) -> Tensor:  # type: ignore[no-untyped-def]
+def _solve(slope: Callable[[float, Tensor], Tensor], x: Tensor, start: float, end: float, step_size: float) -> Tensor:
     """Classical Runge-Kutta from ``start`` to ``end`` in equal steps of at most ``step_size``."""
     steps = max(1, math.ceil((end - start) / step_size - 1e-9))
     h = (end - start) / steps

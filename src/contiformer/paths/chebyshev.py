@@ -82,8 +82,9 @@ def _mean_of_products(terms: int) -> np.ndarray:
 def _running_mean(coefficients: np.ndarray, anchor: float) -> np.ndarray:
     """Coefficients [terms, ...] of the mean from ``anchor`` to x of series with the given coefficients.
 
-    With the coefficients of the primitive, ``p_1 = d_0 - d_2/2`` and ``p_n = (d_{n-1} - d_{n+1}) / (2n)``, the division by
-    ``x - a`` is the downward recurrence ``b_n = p_n + 2 a b_{n+1} - b_{n+2}``, and ``g_0 = b_1``, ``g_q = 2 b_{q+1}``.
+    With the coefficients of the primitive, ``p_1 = d_0 - d_2/2`` and ``p_n = (d_{n-1} - d_{n+1}) / (2n)``, the
+    division by ``x - a`` is the downward recurrence ``b_n = p_n + 2 a b_{n+1} - b_{n+2}``, and ``g_0 = b_1``, ``g_q =
+    2 b_{q+1}``.
     """
     terms = len(coefficients)
     d = np.concatenate([coefficients, np.zeros_like(coefficients[:2])])

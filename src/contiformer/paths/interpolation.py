@@ -38,9 +38,7 @@ class PiecewisePolynomial:
         cell = torch.searchsorted(self.knots, t.detach().contiguous(), right=True).sub(1).clamp(0, last)
         return cell, self.local(t, cell)
 
-    def local(
-        self, t: Float[Tensor, "batch query"], cell: Int[Tensor, "batch query"]
-    ) -> Float[Tensor, "batch query"]:
+    def local(self, t: Float[Tensor, "batch query"], cell: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query"]:
         """``s`` of time ``t`` in the given cell, clamped to [0, 1]; zero in empty cells and in the last one."""
         last = self.knots.shape[1] - 1
         start = self.knots.gather(1, cell)
@@ -173,6 +171,7 @@ def solve_tridiagonal(
     n = right.shape[1]
     stride = 1
     while stride < n:
+
         def shifted(x: Tensor, by: int) -> Tensor:
             pad = x.new_zeros(x.shape[0], min(abs(by), n), x.shape[2])
             return torch.cat([pad, x[:, :-by]], 1) if by > 0 else torch.cat([x[:, -by:], pad], 1)

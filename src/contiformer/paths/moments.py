@@ -60,7 +60,13 @@ def _rule(degree: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _basis_power_integrals(
-    path: PiecewisePolynomial, pieces: Pieces, terms: int, start: Tensor, end: Tensor, cell: Tensor | None, piece: Tensor
+    path: PiecewisePolynomial,
+    pieces: Pieces,
+    terms: int,
+    start: Tensor,
+    end: Tensor,
+    cell: Tensor | None,
+    piece: Tensor,
 ) -> Float[Tensor, "batch interval terms power"]:
     """``∫ T_m(x) s^k dτ`` over each interval."""
     power = path.coefficients.shape[2]

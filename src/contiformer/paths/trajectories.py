@@ -63,9 +63,7 @@ class Pieces:
         return torch.where(proper, (t - start) / torch.where(proper, half, 1.0) - 1, 0.0).clamp(-1.0, 1.0)
 
 
-def window_pieces(
-    start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], length: float, limit: int
-) -> Pieces:
+def window_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], length: float, limit: int) -> Pieces:
     """Cut each window into equal pieces of at most ``length``; of more than that where ``limit`` pieces do not do."""
     window = end - start
     wanted = torch.ceil(window / length - 1e-6).clamp(1, limit)
@@ -229,13 +227,13 @@ def sweep(field: StackedField, initial: Tensor, plan: SweepPlan) -> Float[Tensor
             (ahead, slice(0, plan.forward[step]), starts[step], plan.grid[step + 1]),
             (back, plan.backward[step], starts[last - 1 - step], plan.grid[last - 1 - step]),
         )
-        for states, rows, start, target in moves:
-            state = states[-1]
+        for reached, rows, start, target in moves:
+            state = reached[-1]
             if rows.start < rows.stop:
                 moved = _runge_kutta(field, state[:, rows], start[rows], target - start[rows], plan.substeps)
                 whole = rows.start == 0 and rows.stop == obs
                 state = moved if whole else torch.cat([state[:, : rows.start], moved, state[:, rows.stop :]], dim=1)
-            states.append(state)
+            reached.append(state)
     at_nodes = torch.where(plan.reached(), torch.stack(ahead), torch.stack(back[::-1]))
     nodes, states, obs, batch, width = at_nodes.shape
     times = plan.grid.to(initial.dtype)[:, None].expand(-1, obs, -1).reshape(-1, batch, 1)
@@ -264,7 +262,7 @@ def _runge_kutta(field: StackedField, state: Tensor, start: Tensor, length: Tens
 def warn_unresolved(tail: float, degree: int, advice: str) -> None:
     """Say that trajectories are not resolved, by how much, and what to do."""
     warnings.warn(
-        f"trajectories are not resolved at degree {degree}: the last coefficients are {tail:.1e} of the curve. {advice}",
+        f"trajectories are not resolved at degree {degree}: their last coefficients are {tail:.1e} of them. {advice}",
         ResolutionWarning,
         stacklevel=3,
     )

@@ -1,0 +1,175 @@
+"""Integrals ``∫ q·k_i`` between keys and query times, summed outward from the key over the cells between points.
+
+With ``k_i = Σ_m c_{i,m} T_m`` the integral over a cell between two neighbouring points is ``c_i · μ_cell``, a product
+of the coefficients with the moments of the query path. Cells are never summed as a difference of two prefix sums, so
+close times lose nothing:
+
+- points are cut into blocks of consecutive points. Between a key and a query of one block, the cells' contributions are
+  summed by a triangular product;
+- between blocks the integral is the key's carry up to the near edge of the query's block, plus ``c_i`` times the
+  moments
+  from that edge to the query, which is one product for all keys on that side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+
+from contiformer.nn.keys import Keys, Rows
+from contiformer.paths.interpolation import PiecewisePolynomial
+from contiformer.paths.moments import held_moments, interval_moments
+
+BLOCK = 64
+
+
+@dataclass(frozen=True)
+class CellSums:
+    """Everything about ``∫ q·k_i`` that does not depend on the query time.
+
+    Shapes, with nb blocks of b points: series, before, after [B, H, nb, b (+1), P M dk]; within [B, H, nb, b, b + 1],
+    the integral between key i and point m of the same block; left, right [B, H, L, nb], the carry of key i to the left
+    and right edge of another block.
+    """
+
+    size: int
+    time: Float[Tensor, "batch points"]
+    piece: Int[Tensor, "batch points"]
+    series: Float[Tensor, "batch heads points pmd"]
+    width: int
+    within: Float[Tensor, "batch heads blocks b c"]
+    before: Float[Tensor, "batch heads blocks b pmd"]
+    after: Float[Tensor, "batch heads blocks c pmd"]
+    left: Float[Tensor, "batch heads points blocks"] | None
+    right: Float[Tensor, "batch heads points blocks"] | None
+    path: PiecewisePolynomial
+
+    @classmethod
+    def at_knots(cls, path: PiecewisePolynomial, keys: Keys) -> CellSums:
+        """Cells between the knots themselves, in one piece."""
+        return cls._build(path, keys, None, torch.zeros_like(keys.time, dtype=torch.long))
+
+    @classmethod
+    def between_points(cls, path: PiecewisePolynomial, keys: Keys) -> CellSums:
+        """Cells between arbitrary points that include all knots and all edges of pieces."""
+        following = torch.cat([keys.time[:, 1:], keys.time[:, -1:]], dim=1)
+        middle = (keys.time + following) / 2
+        cell, _ = path.locate(middle)
+        return cls._build(path, keys, cell, keys.pieces.locate(middle))
+
+    @classmethod
+    def _build(cls, path: PiecewisePolynomial, keys: Keys, cell: Tensor | None, piece: Tensor) -> CellSums:
+        series = keys.key_series
+        assert series is not None
+        _, heads, length, _, terms, dk = series.shape
+        following = torch.cat([keys.time[:, 1:], keys.time[:, -1:]], dim=1)
+        moments = interval_moments(path, keys.pieces, terms, keys.time, following, cell, piece)
+        moments = moments.unflatten(-1, (heads, dk)).permute(0, 3, 1, 2, 4).flatten(3)
+        flat = series.flatten(3)
+        blocks = -(-length // BLOCK)
+        size = -(-length // blocks)
+
+        def blocked(x: Tensor) -> Tensor:
+            return pad(x, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size))
+
+        coefficients, moments = blocked(flat), blocked(moments)
+        each = coefficients @ moments.mT
+        reached = torch.ones(size, size + 1, device=flat.device, dtype=flat.dtype).triu(1)
+        within = each.triu() @ reached + each.tril(-1) @ (1 - reached)
+        left = right = None
+        # the moments from the block's left edge to each point, and from each point to its right edge
+        before, after = reached.T[:size] @ moments, (1 - reached).T @ moments
+        if blocks > 1:
+            crossed = flat @ after[:, :, :, 0].mT
+            crossed = pad(crossed, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size)).transpose(3, 4)
+            later = torch.ones(blocks, blocks, device=flat.device, dtype=flat.dtype).triu(1)
+            # left[I, J] = to the end of the own block + blocks strictly between I and J; right is its mirror image
+            onward = (later.unsqueeze(-1) * crossed).mT @ later
+            backward = (later.T.unsqueeze(-1) * crossed).mT @ later.T
+            left = (within[..., -1:] + onward).flatten(2, 3)[:, :, :length]
+            right = (within[..., :1] + backward).flatten(2, 3)[:, :, :length]
+        return cls(size, keys.time, piece, flat, terms * dk, within, before, after, left, right, path)
+
+    def integrals(self, rows: Rows, keys: Keys) -> Float[Tensor, "batch heads rows keys"]:
+        """``∫ q·k_i`` between each key and each row, whatever side the key is on: never negative lengths."""
+        block, size = rows.block, self.size
+        length = self.series.shape[2]
+        start, stop = block * size, min((block + 1) * size, length)
+        within = self.within[:, :, block, : stop - start]
+        if rows.left is None:
+            count = rows.time.shape[1]
+            near = within[..., :count].mT
+            before, after = self.before[:, :, block, :count], self.after[:, :, block, :count]
+            used = slice(0, self.series.shape[-1])
+        else:
+            before, after, near, used = self._between(rows, keys, within, start, stop)
+        parts = [near]
+        if start > 0:
+            assert self.left is not None
+            parts.insert(0, _carried(self.left[:, :, :start, block], before, self.series[:, :, :start, used]))
+        if stop < length:
+            assert self.right is not None
+            parts.append(_carried(self.right[:, :, stop:, block], after, self.series[:, :, stop:, used]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=3)
+
+    def _between(
+        self, rows: Rows, keys: Keys, within: Tensor, start: int, stop: int
+    ) -> tuple[Tensor, Tensor, Tensor, slice]:
+        """The same for rows between points: the partial cells to the left and right of the row come on top."""
+        heads = self.series.shape[1]
+        assert rows.left is not None
+        left = rows.left
+        point = self.time.gather(1, left + start)
+        after_point = self.time.gather(1, (left + start + 1).clamp(max=self.time.shape[1] - 1))
+        terms = self.width // keys.key.shape[-1]
+        if rows.known is rows.time:
+            piece = self.piece.gather(1, left + start)
+            cell, _ = self.path.locate((point + after_point) / 2)
+            to_left = interval_moments(self.path, keys.pieces, terms, point, rows.time, cell, piece)
+            to_right = interval_moments(self.path, keys.pieces, terms, rows.time, after_point, cell, piece)
+        else:
+            # beyond the last observation a causal model holds the query: the next one is not known yet
+            held = rows.query.transpose(1, 2).flatten(2)
+            to_left = held_moments(held, keys.pieces, terms, rows.known, rows.time)
+            to_right = torch.zeros_like(to_left)
+        used = self._pieces_used(rows, keys, start, stop)
+
+        def by_head(x: Tensor) -> Tensor:
+            return x.unflatten(-1, (heads, -1)).permute(0, 3, 1, 2, 4).flatten(3)[..., used]
+
+        def pick(x: Tensor, index: Tensor) -> Tensor:
+            return x.gather(2, index[:, None, :, None].expand(-1, heads, -1, x.shape[-1]))
+
+        to_left, to_right = by_head(to_left), by_head(to_right)
+        series = self.series[:, :, start:stop, used]
+        columns = within.mT
+        key_index = torch.arange(stop - start, device=left.device)
+        near = torch.where(
+            (key_index <= left[..., None]).unsqueeze(1),
+            pick(columns, left) + to_left @ series.mT,
+            pick(columns, left + 1) + to_right @ series.mT,
+        )
+        before = pick(self.before[:, :, rows.block, :, used], left) + to_left
+        after = pick(self.after[:, :, rows.block, :, used], left + 1) + to_right
+        return before, after, near, used
+
+    def _pieces_used(self, rows: Rows, keys: Keys, start: int, stop: int) -> slice:
+        """The coefficients of the pieces that the rows' block touches: the moments are zero in all others."""
+        count = keys.pieces.count
+        if count == 1 or torch.compiler.is_compiling():
+            return slice(0, self.series.shape[-1])
+        low = int(self.piece[:, start:stop].min())
+        high = max(int(self.piece[:, start:stop].max()), int(keys.pieces.locate(rows.time).max()))
+        return slice(low * self.width, (high + 1) * self.width)
+
+
+def _carried(carry: Tensor, moments: Tensor, series: Tensor) -> Tensor:
+    """``carry_i + moments_j · series_i`` [B, H, R, keys] in one pass."""
+    batch, heads = moments.shape[:2]
+    return torch.baddbmm(carry.flatten(0, 1).unsqueeze(1), moments.flatten(0, 1), series.flatten(0, 1).mT).unflatten(
+        0, (batch, heads)
+    )

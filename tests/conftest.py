@@ -1,0 +1,11 @@
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def _same_draws_in_any_order_of_tests():
+    torch.manual_seed(0)
