@@ -7,16 +7,8 @@
    A trajectory's whole work fits into the first cache, which is what makes this fast; there is no other idea in it.
    The calls release Python's lock and touch only their own rows, so the caller may run several at once. */
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "common.h"
 
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#define DISPATCH __attribute__((target_clones("arch=x86-64-v3", "default")))
-#else
-#define DISPATCH
-#endif
-#define INLINE static inline __attribute__((always_inline))
 #define STAGES 4
 #define LANES 8
 
@@ -59,9 +51,6 @@ INLINE void add_outer_products(long d, const float *const *x, const float *g, in
         }
 }
 
-/* Changes whenever the struct or the calls do; the caller refuses a library with another number. */
-int sweep_abi(void) { return 1; }
-
 typedef struct {
     /* sizes */
     long states, obs, batch, width, nodes, substeps, per_piece;
@@ -85,21 +74,6 @@ typedef struct {
     float *x, *n, *y, length;
     float time;
 } Stage;
-
-INLINE float exp_fast(float x) {
-    /* 2^k 2^f with |f| <= 1/2 and a polynomial of degree 6: relative error below 2e-7 */
-    float scaled = x * 1.44269504f;
-    scaled = scaled < -125.0f ? -125.0f : (scaled > 125.0f ? 125.0f : scaled);
-    float whole = rintf(scaled);
-    float f = (scaled - whole) * 0.69314718f;
-    float p = 1.0f + f * (1.0f + f * (0.5f + f * (1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f)))));
-    union {
-        int i;
-        float f;
-    } power;
-    power.i = ((int)whole + 127) << 23;
-    return p * power.f;
-}
 
 INLINE void evaluate(const Sweep *w, long state, float t, const float *x, Stage *out) {
     const long d = w->width;

@@ -20,6 +20,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from contiformer.native import usable
+from contiformer.native.attention import outward_sums
 from contiformer.nn.keys import Keys, Rows
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.moments import held_moments, interval_moments
@@ -79,7 +81,7 @@ class CellSums:
         coefficients, moments = blocked(flat), blocked(moments)
         each = coefficients @ moments.mT
         reached = torch.ones(size, size + 1, device=flat.device, dtype=flat.dtype).triu(1)
-        within = each.triu() @ reached + each.tril(-1) @ (1 - reached)
+        within = _outward_sums(each, reached)
         left = right = None
         # the moments from the block's left edge to each point, and from each point to its right edge
         before, after = reached.T[:size] @ moments, (1 - reached).T @ moments
@@ -165,6 +167,13 @@ class CellSums:
         low = int(self.piece[:, start:stop].min())
         high = max(int(self.piece[:, start:stop].max()), int(keys.pieces.locate(rows.time).max()))
         return slice(low * self.width, (high + 1) * self.width)
+
+
+def _outward_sums(each: Tensor, reached: Tensor) -> Float[Tensor, "batch heads blocks b c"]:
+    """``sums[i, m] = Σ each[i, n]`` over the cells n between the points i and m: outwards from i."""
+    if usable(each) and not torch.compiler.is_compiling():
+        return outward_sums(each)
+    return each.triu() @ reached + each.tril(-1) @ (1 - reached)
 
 
 def _carried(carry: Tensor, moments: Tensor, series: Tensor) -> Tensor:

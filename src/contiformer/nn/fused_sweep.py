@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer import native
+from contiformer.native import sweep
 from contiformer.nn import scratch
 from contiformer.paths.trajectories import Pieces, SweepPlan
 
@@ -66,8 +66,8 @@ class SigmoidField:
         """Values and x-derivatives at the nodes: in C where that was compiled, otherwise by the passes below."""
         parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
         constants = (self.floor, self.amplitude, self.offset)
-        if native.usable(initial):
-            return native.sweep(initial, times, pieces, nodes, causal, parameters, constants)
+        if sweep.usable(initial):
+            return sweep.sweep(initial, times, pieces, nodes, causal, parameters, constants)
         share = -(-times.shape[0] // max(1, min(MAX_SHARES, initial.numel() // SHARE)))
         parts = [
             _FusedSweep.apply(some.contiguous(), *parameters, SweepPlan.of(when, pieces, nodes, causal), constants)

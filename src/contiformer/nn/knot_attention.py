@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from contiformer.native import usable
+from contiformer.native.attention import GapSoftmax, gap_softmax
 from contiformer.nn import scratch
 
 _Parts = tuple[Tensor, ...]
@@ -64,6 +66,13 @@ class KnotProblem:
             mask = later if mask is None else mask | later
         return mask
 
+    def described(self, rows: slice, weights: Tensor, heads: int) -> GapSoftmax:
+        """The same for the compiled kernel."""
+        struct = GapSoftmax(heads, self.time.shape[1], weights.shape[1], weights.shape[2], rows.start, int(self.causal))
+        struct.scale, struct.time, struct.scores = self.scale, self.time.data_ptr(), weights.data_ptr()
+        struct.valid = None if self.valid is None else self.valid.data_ptr()
+        return struct
+
     def kept(self, number: int, like: Tensor) -> Tensor:
         """Dropout's mask over the weights of a block, divided by what is kept: the same whenever it is asked for."""
         generator = torch.Generator(like.device).manual_seed(self.seed + number)
@@ -71,38 +80,58 @@ class KnotProblem:
         return keep.to(like.dtype).div_(1 - self.dropout)
 
 
-def _scores(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, factor: Tensor, parts: _Parts) -> Tensor:
-    """Scores [B H, rows, keys] of one block, in a buffer of the pool."""
+def _sums(block: tuple[int, slice, slice], parts: _Parts) -> Tensor:
+    """Integrals [B H, rows, keys] of one block, in a buffer of the pool."""
     number, rows, beyond = block
     count, keys = rows.stop - rows.start, beyond.stop
     series, before, after, within, left, right = parts
-    scores = scratch.take(series, series.shape[0], count, keys)
-    scores[:, :, rows] = within[:, number, :count, :count].mT
+    sums = scratch.take(series, series.shape[0], count, keys)
+    sums[:, :, rows] = within[:, number, :count, :count].mT
     for part, carry, moments in ((slice(0, rows.start), left, before), (beyond, right, after)):
         if part.start < part.stop:
             torch.baddbmm(
-                carry[:, number, None, part], moments[:, number, :count], series[:, part].mT, out=scores[:, :, part]
+                carry[:, number, None, part], moments[:, number, :count], series[:, part].mT, out=sums[:, :, part]
             )
-    by_head = scores.unflatten(0, (-1, heads))
+    return sums
+
+
+def _weights(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, parts: _Parts) -> Tensor:
+    """Softmax of the scores, in a buffer of the pool."""
+    sums = _sums(block, parts)
+    if usable(sums):
+        gap_softmax("softmax_forward", problem.described(block[1], sums, heads), sums.shape[0])
+        return sums
+    rows, keys = block[1], block[2].stop
+    factor = problem.factor(rows, keys, sums)
+    by_head = sums.unflatten(0, (-1, heads))
     by_head.mul_(factor.unsqueeze(1))
     forbidden = problem.forbidden(rows, keys)
     if forbidden is not None:
-        by_head.masked_fill_(forbidden, torch.finfo(series.dtype).min)
-    return scores
-
-
-def _weights(
-    problem: KnotProblem, block: tuple[int, slice, slice], heads: int, factor: Tensor, parts: _Parts
-) -> Tensor:
-    """Softmax of the scores, in a buffer of the pool."""
-    scores = _scores(problem, block, heads, factor, parts)
-    weights = torch.softmax(scores, -1, out=scratch.take(scores, *scores.shape))
-    scratch.give(scores)
+        by_head.masked_fill_(forbidden, torch.finfo(sums.dtype).min)
+    weights = torch.softmax(sums, -1, out=scratch.take(sums, *sums.shape))
+    scratch.give(sums, factor)
     if problem.valid is not None:
         # a row that may attend to nothing gets weights of zero, not a uniform share of what it must not see
-        forbidden = problem.forbidden(block[1], block[2].stop)
         weights.unflatten(0, (-1, heads)).masked_fill_(forbidden, 0.0)
     return weights
+
+
+def _through_softmax(
+    problem: KnotProblem, rows: slice, heads: int, weights: Tensor, g: Tensor, along: Float[Tensor, "bh points"]
+) -> None:
+    """Turn the gradient of the weights into that of the sums, in place.
+
+    The derivative of a softmax is ``weights * (g - Σ weights * g)``; ``along`` is that sum.
+    """
+    if usable(g):
+        struct = problem.described(rows, weights, heads)
+        struct.g, struct.along = g.data_ptr(), along.data_ptr()
+        gap_softmax("softmax_backward", struct, g.shape[0])
+        return
+    factor = problem.factor(rows, g.shape[-1], g)
+    g.sub_(along[:, rows, None]).mul_(weights)
+    g.unflatten(0, (-1, heads)).mul_(factor.unsqueeze(1))
+    scratch.give(factor)
 
 
 class _KnotAttention(torch.autograd.Function):
@@ -125,9 +154,7 @@ class _KnotAttention(torch.autograd.Function):
         kept = []
         for block in problem.blocks():
             number, rows, beyond = block
-            factor = problem.factor(rows, beyond.stop, series)
-            weights = _weights(problem, block, heads, factor, parts)
-            scratch.give(factor)
+            weights = _weights(problem, block, heads, parts)
             used = weights * problem.kept(number, weights) if problem.dropout > 0 else weights
             mixed[:, rows] = used @ values[:, : beyond.stop]
             if keep:
@@ -146,16 +173,15 @@ class _KnotAttention(torch.autograd.Function):
         problem, heads, kept = ctx.problem, ctx.heads, ctx.weights
         ctx.weights = []
         g_mixed = g_mixed.contiguous()
-        # the derivative of a softmax is weights * (g - Σ weights * g), and that sum is the output times its gradient
-        along = (g_mixed * mixed).sum(-1, keepdim=True)
+        # Σ weights * (gradient of the weights) is the output times its gradient
+        along = (g_mixed * mixed).sum(-1)
         g_series, g_values = torch.zeros_like(series), torch.zeros_like(values)
         g_before, g_after, g_within = torch.zeros_like(before), torch.zeros_like(after), torch.zeros_like(within)
         g_left, g_right = torch.zeros_like(left), torch.zeros_like(right)
         for block in problem.blocks():
             number, rows, beyond = block
             count, keys = rows.stop - rows.start, beyond.stop
-            factor = problem.factor(rows, keys, series)
-            weights = kept[number] if kept else _weights(problem, block, heads, factor, tuple(parts))
+            weights = kept[number] if kept else _weights(problem, block, heads, tuple(parts))
             g = scratch.take(series, *weights.shape)
             torch.bmm(g_mixed[:, rows], values[:, :keys].mT, out=g)
             used = weights
@@ -164,8 +190,7 @@ class _KnotAttention(torch.autograd.Function):
                 g.mul_(mask)
                 used = weights * mask
             g_values[:, :keys].baddbmm_(used.mT, g_mixed[:, rows])
-            g.sub_(along[:, rows]).mul_(weights)
-            g.unflatten(0, (-1, heads)).mul_(factor.unsqueeze(1))
+            _through_softmax(problem, rows, heads, weights, g, along)
             g_within[:, number, :count, :count] = g[:, :, rows].mT
             for part, moments, g_carry, g_moments in (
                 (slice(0, rows.start), before, g_left, g_before),
@@ -176,7 +201,7 @@ class _KnotAttention(torch.autograd.Function):
                     torch.sum(here, 1, out=g_carry[:, number, part])
                     torch.bmm(here, series[:, part], out=g_moments[:, number, :count])
                     g_series[:, part].baddbmm_(here.mT, moments[:, number, :count])
-            scratch.give(factor, weights, g)
+            scratch.give(weights, g)
         return g_series, g_before, g_after, g_within, g_left, g_right, g_values, None, None
 
 

@@ -95,8 +95,9 @@ def _attend_at_knots(
     right = none if sums.right is None else sums.right.mT.contiguous()
     values = keys.value if mixer.means is None else mixer.means
     seed = int(torch.randint(2**31, ())) if rule.dropout > 0 else 0
+    valid = None if keys.valid is None else keys.valid.contiguous()
     problem = KnotProblem(
-        keys.time, keys.valid, sums.size, rule.scale(dk), rule.causal, rule.dropout, seed, keep_weights
+        keys.time.contiguous(), valid, sums.size, rule.scale(dk), rule.causal, rule.dropout, seed, keep_weights
     )
     parts = (sums.series, sums.before, sums.after[..., :size, :], within, left, right)
     flat = tuple(part.flatten(0, 1) for part in parts)

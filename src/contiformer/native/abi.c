@@ -1,0 +1,3 @@
+#include "common.h"
+
+int contiformer_abi(void) { return ABI; }

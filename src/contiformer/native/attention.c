@@ -1,0 +1,107 @@
+/* Elementwise parts of attention at the knots, in float32: outward sums within blocks, and the softmax of scores that are still
+   to be divided by differences of times. Each does in one pass over its rows what takes PyTorch several; the reference is
+   contiformer/nn/{cells,knot_attention}.py. */
+
+#include "common.h"
+
+/* sums[i][m] = sum of each[i][n] over the cells n between points i and m, for count blocks of [size, size]. */
+DISPATCH void outward_forward(const float *each, float *sums, long size, long begin, long end) {
+    for (long block = begin; block < end; block++)
+        for (long i = 0; i < size; i++) {
+            const float *in = each + (block * size + i) * size;
+            float *out = sums + (block * size + i) * (size + 1);
+            float total = 0;
+            out[i] = 0;
+            for (long m = i; m < size; m++) out[m + 1] = total += in[m];
+            total = 0;
+            for (long m = i - 1; m >= 0; m--) out[m] = total += in[m];
+        }
+}
+
+DISPATCH void outward_backward(const float *g_sums, float *g_each, long size, long begin, long end) {
+    for (long block = begin; block < end; block++)
+        for (long i = 0; i < size; i++) {
+            const float *in = g_sums + (block * size + i) * (size + 1);
+            float *out = g_each + (block * size + i) * size;
+            float total = 0;
+            for (long n = size - 1; n >= i; n--) out[n] = total += in[n + 1];
+            total = 0;
+            for (long n = 0; n < i; n++) out[n] = total += in[n];
+        }
+}
+
+typedef struct {
+    long heads, length, rows, keys, first;
+    int causal;
+    float scale;
+    /* times [batch, length]; valid [batch, length] or NULL */
+    const double *time;
+    const unsigned char *valid;
+    /* [batch * heads, rows, keys], scores in and weights out; the gradient of the weights, then of the sums */
+    float *scores, *g;
+    /* [batch * heads, length]: the sum of weights times gradients */
+    const float *along;
+} Softmax;
+
+INLINE void gap_factors(const Softmax *w, long batch, long row, float *factor) {
+    const double *time = w->time + batch * w->length;
+    const double here = time[row];
+    for (long i = 0; i < w->keys; i++) {
+        float gap = fabsf((float)(here - time[i]));
+        gap = gap < 1e-37f ? 1e-37f : gap;
+        factor[i] = w->scale / gap;
+    }
+    if (row < w->keys) factor[row] = w->scale;
+}
+
+DISPATCH int softmax_forward(const Softmax *w, long begin, long end) {
+    float *factor = malloc(w->keys * sizeof(float));
+    if (!factor) return 1;
+    for (long r = 0; r < w->rows; r++) {
+        const long row = w->first + r;
+        for (long bh = begin; bh < end; bh++) {
+            if (bh == begin || bh % w->heads == 0) gap_factors(w, bh / w->heads, row, factor);
+            const unsigned char *valid = w->valid ? w->valid + bh / w->heads * w->length : NULL;
+            float *s = w->scores + (bh * w->rows + r) * w->keys;
+            const long keys = w->causal && row + 1 < w->keys ? row + 1 : w->keys;
+            float most = -3e38f, total = 0;
+            if (valid)
+                for (long i = 0; i < keys; i++) s[i] = valid[i] ? s[i] * factor[i] : -3e38f;
+            else
+                for (long i = 0; i < keys; i++) s[i] *= factor[i];
+#pragma omp simd reduction(max : most)
+            for (long i = 0; i < keys; i++) most = s[i] > most ? s[i] : most;
+#pragma omp simd reduction(+ : total)
+            for (long i = 0; i < keys; i++) {
+                s[i] = exp_fast(s[i] - most);
+                total += s[i];
+            }
+            const float inverse = 1.0f / total;
+#pragma omp simd
+            for (long i = 0; i < keys; i++) s[i] *= inverse;
+            if (valid)
+                for (long i = 0; i < keys; i++) s[i] = valid[i] ? s[i] : 0.0f;
+            for (long i = keys; i < w->keys; i++) s[i] = 0;
+        }
+    }
+    free(factor);
+    return 0;
+}
+
+DISPATCH int softmax_backward(const Softmax *w, long begin, long end) {
+    float *factor = malloc(w->keys * sizeof(float));
+    if (!factor) return 1;
+    for (long r = 0; r < w->rows; r++) {
+        const long row = w->first + r;
+        for (long bh = begin; bh < end; bh++) {
+            if (bh == begin || bh % w->heads == 0) gap_factors(w, bh / w->heads, row, factor);
+            const float *s = w->scores + (bh * w->rows + r) * w->keys;
+            const float along = w->along[bh * w->length + row];
+            float *g = w->g + (bh * w->rows + r) * w->keys;
+#pragma omp simd
+            for (long i = 0; i < w->keys; i++) g[i] = (g[i] - along) * s[i] * factor[i];
+        }
+    }
+    free(factor);
+    return 0;
+}

@@ -1,0 +1,63 @@
+"""Outward sums and the softmax at the knots in C."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from contiformer.native.library import library, share_out, threads_for
+
+#: Fewer elements than this are not worth a second thread.
+_ELEMENTS_PER_THREAD = 2**15
+
+
+class _Outward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, each: Tensor) -> Tensor:
+        each = each.contiguous()
+        sums = each.new_empty(*each.shape[:-1], each.shape[-1] + 1)
+        _outward("outward_forward", each, sums, each.shape[-1])
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g_sums: Tensor) -> Tensor:
+        g_sums = g_sums.contiguous()
+        g_each = g_sums.new_empty(*g_sums.shape[:-1], g_sums.shape[-1] - 1)
+        _outward("outward_backward", g_sums, g_each, g_each.shape[-1])
+        return g_each
+
+
+def _outward(name: str, source: Tensor, target: Tensor, size: int) -> None:
+    blocks = source.numel() // max(1, source.shape[-1] * source.shape[-2])
+    pointers = ctypes.c_void_p(source.data_ptr()), ctypes.c_void_p(target.data_ptr()), ctypes.c_long(size)
+    call = getattr(library(), name)
+    call.restype = None
+    share_out(call, [pointers] * threads_for(source.numel(), _ELEMENTS_PER_THREAD), blocks)
+
+
+def outward_sums(each: Tensor) -> Tensor:
+    """[..., b, b] -> [..., b, b + 1], see ``contiformer.nn.cells``."""
+    return _Outward.apply(each)
+
+
+class GapSoftmax(ctypes.Structure):
+    """The struct of attention.c: rows of scores that are to be divided by differences of times before the softmax."""
+
+    _fields_ = (
+        *((name, ctypes.c_long) for name in ("heads", "length", "rows", "keys", "first")),
+        ("causal", ctypes.c_int),
+        ("scale", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("time", "valid", "scores", "g", "along")),
+    )
+
+
+def gap_softmax(name: str, struct: GapSoftmax, items: int) -> None:
+    """Call ``softmax_forward`` or ``softmax_backward`` for all ``items = batch * heads``."""
+    work = items * struct.rows * struct.keys
+    threads = min(items, threads_for(work, _ELEMENTS_PER_THREAD))
+    share_out(getattr(library(), name), [(ctypes.byref(struct),)] * threads, items)

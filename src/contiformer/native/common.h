@@ -1,0 +1,34 @@
+/* What the kernels share. */
+
+#ifndef CONTIFORMER_COMMON_H
+#define CONTIFORMER_COMMON_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define DISPATCH __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define DISPATCH
+#endif
+#define INLINE static inline __attribute__((always_inline))
+/* Changes whenever a struct or a call does; the caller refuses a library with another number. */
+#define ABI 2
+
+INLINE float exp_fast(float x) {
+    /* 2^k 2^f with |f| <= 1/2 and a polynomial of degree 6: relative error below 2e-7 */
+    float scaled = x * 1.44269504f;
+    scaled = scaled < -125.0f ? -125.0f : (scaled > 125.0f ? 125.0f : scaled);
+    float whole = rintf(scaled);
+    float f = (scaled - whole) * 0.69314718f;
+    float p = 1.0f + f * (1.0f + f * (0.5f + f * (1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f)))));
+    union {
+        int i;
+        float f;
+    } power;
+    power.i = ((int)whole + 127) << 23;
+    return p * power.f;
+}
+
+#endif

@@ -1,0 +1,97 @@
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from contiformer.paths.trajectories import Pieces, evaluate_basis, fixed_pieces, window_pieces
+
+FAR = 64
+spans = st.floats(0, 20)
+windows_of_a_batch = st.lists(
+    st.tuples(st.floats(-1e3, 1e3), spans).map(lambda pair: (pair[0], sum(pair))), min_size=1, max_size=4
+)
+ROUNDED = (-0.7701372667447254, 0.786603471097987)  # start + (end - start) is not end
+
+
+def column(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+@given(windows=windows_of_a_batch, length=st.floats(0.4, 30))
+@example(windows=[ROUNDED], length=1.0)
+def test_window_pieces_cover_each_window_exactly(windows, length):
+    start, end = torch.tensor(windows, dtype=torch.float64).T
+    edges = window_pieces(start, end, length, FAR).edges
+    assert torch.equal(edges[:, 0], start)
+    # an end that is rounded away from the last time would leave that time outside all pieces
+    assert torch.equal(edges[:, -1], end)
+    widths = edges.diff(dim=1)
+    assert (widths >= 0).all()
+    assert (widths <= length * (1 + 1e-5)).all()
+
+
+def test_window_pieces_of_a_shorter_batch_mate_have_length_zero_behind_its_end():
+    edges = window_pieces(column(0, 0), column(1, 4), 1.0, FAR).edges
+    assert edges.tolist() == [[0, 1, 1, 1, 1], [0, 1, 2, 3, 4]]
+
+
+def test_window_pieces_grow_where_the_limit_is_reached():
+    pieces = window_pieces(column(0), column(100), 1.0, limit=4)
+    assert pieces.edges.tolist() == [[0, 25, 50, 75, 100]]
+
+
+@given(windows=windows_of_a_batch, length=st.floats(0.4, 30))
+@example(windows=[ROUNDED], length=0.5)
+def test_fixed_pieces_start_with_the_sequence_and_reach_its_end(windows, length):
+    start, end = torch.tensor(windows, dtype=torch.float64).T
+    pieces = fixed_pieces(start, end, length, FAR)
+    expected = start[:, None] + length * torch.arange(pieces.count + 1, dtype=torch.float64)
+    assert torch.equal(pieces.edges, expected)
+    assert (pieces.edges[:, -1] >= end).all()
+
+
+@pytest.mark.parametrize("beyond", [1e-3, 5e-7, 1e-9])
+def test_fixed_pieces_hold_a_time_just_beyond_an_edge(beyond):
+    pieces = fixed_pieces(column(0), column(1 + beyond), 1.0, FAR)
+    assert float(pieces.edges[0, -1]) >= 1 + beyond
+
+
+@given(length=st.floats(0.4, 3), first=spans, later=spans)
+def test_what_comes_later_moves_no_earlier_edge_of_fixed_pieces(length, first, later):
+    short, long = (fixed_pieces(column(0), column(end), length, FAR).edges[0] for end in (first, first + later))
+    assert torch.equal(short, long[: len(short)])
+
+
+def test_fixed_pieces_beyond_the_limit_are_refused_with_what_to_do():
+    with pytest.raises(ValueError, match="piece_length"):
+        fixed_pieces(column(0), column(65), 1.0, limit=64)
+    assert fixed_pieces(column(0), column(64), 1.0, limit=64).count == 64
+
+
+def test_no_sequences_have_one_piece():
+    assert window_pieces(column(), column(), 1.0, FAR).edges.shape == (0, 2)
+    assert fixed_pieces(column(), column(), 1.0, FAR).edges.shape == (0, 2)
+
+
+def test_times_belong_to_the_piece_that_holds_them_or_to_the_nearest():
+    pieces = Pieces(torch.tensor([[0.0, 1.0, 3.0]]))
+    times = torch.tensor([[-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 9.0]])
+    piece = pieces.locate(times)
+    assert piece.tolist() == [[0, 0, 0, 1, 1, 1, 1]]
+    assert pieces.local(times, piece).tolist() == [[-1, -1, 0, -1, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("end", [1.0, 1.5, 2.0])
+def test_basis_at_the_end_of_a_window_has_its_derivative_whatever_the_batch_mates(end):
+    """The last query of a short sequence must not fall into the empty pieces behind it, where nothing moves."""
+    pieces = window_pieces(column(0, 0), column(end, 7), 1.0, FAR)
+    times = torch.tensor([[end], [7.0]], dtype=torch.float64, requires_grad=True)
+    linear_term = evaluate_basis(pieces, times, 2)[..., 1].sum()
+    (slope,) = torch.autograd.grad(linear_term, times)
+    assert (slope > 0).all()
+
+
+def test_basis_is_zero_in_the_slots_of_other_pieces():
+    basis = evaluate_basis(Pieces(torch.tensor([[0.0, 1.0, 3.0]])), torch.tensor([[0.75, 2.0]]), 3)
+    assert basis[0, 0].tolist() == [[1, 0.5, -0.5], [0, 0, 0]]
+    assert basis[0, 1].tolist() == [[0, 0, 0], [1, 0, -1]]
