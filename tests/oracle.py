@@ -88,7 +88,7 @@ def _outward(field, state, times, points, weight, step):
             here = times <= low if forward else times >= high
             if not here.any():
                 continue
-            count = max(1, int(np.ceil((high - low) / step)))
+            count = max(1, int(np.ceil(float(high - low) / step)))
             h = (points[target] - points[g]) / count
             for number in range(count):
                 at, states = _stages(slope, x[here], points[g] + number * h, h)

@@ -15,7 +15,7 @@ def mean_by_dopri5(field, state, start, end, breaks, integrand):
     if start == end:
         return integrand(start, state)
     low, high = sorted((float(start), float(end)))
-    stops = sorted(t for t in breaks if low < t < high)
+    stops = sorted({t for t in breaks if low < t < high})
     stops = torch.tensor([start, *(stops if start < end else stops[::-1]), end], dtype=torch.float64)
     total = torch.zeros_like(integrand(start, state))
     for span in stops.unfold(0, 2, 1):

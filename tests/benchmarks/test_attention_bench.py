@@ -46,7 +46,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
     def cost(job: Job, *, timeout: float = 0.0) -> Cost:
         asked.append(job)
-        return Cost(0.001, job.shape.pairs / 1000)
+        return Cost(0.001, job.shape.pairs / 1000, ours_seconds=0.0005)
 
     for module in (attention, growth, pairwise_cost):
         monkeypatch.setattr(module, "cost_in_fresh_process", cost)
@@ -163,14 +163,14 @@ class TestRows:
         assert note is not None
         assert "1 of its 2 sequences" in note
         assert row.pairwise_ms == 1.0
-        assert row.speedup_over_pairwise == 1.0 / row.ours_ms
+        assert row.speedup_over_pairwise == 2.0
 
     def test_pairwise_that_does_not_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tried: list[int | None] = []
 
         def fail(job: Job, *, timeout: float = 0.0) -> Cost:
             tried.append(job.at_once)
-            return Cost(None, None, TOO_LARGE)
+            return Cost(None, None, problem=TOO_LARGE)
 
         monkeypatch.setattr(pairwise_cost, "cost_in_fresh_process", fail)
         row = attention.Row(4, 8, 32, 4, 1.0, 1.0, None, 1.0, None, 0.0, None, 1.0)
@@ -189,6 +189,11 @@ class TestMemory:
 
     def test_here_and_repeated(self) -> None:
         assert measure_here(Job("layer", TINY, backward=False, budget=0.01)).problem is None
+
+    def test_against_ours(self) -> None:
+        cost = measure_here(Job("pairwise", TINY, at_once=1, against_ours=True))
+        assert cost.ours_seconds is not None
+        assert cost.ours_seconds > 0
 
     def test_out_of_memory_is_a_result(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def full() -> None:
@@ -307,6 +312,11 @@ class TestCommand:
         assert "contiformer[plot]" in result.stderr.replace("\n", "")
         assert not (tmp_path / "growth.png").exists()
         assert all(job.contender != "pairwise" for job in short)
+
+    def test_busy_machine_is_noted(self, short: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(attention, "busy", lambda: True)
+        document = json.loads(self.run("--json", "--shape", "1x3").stdout)
+        assert "busy" in document["notes"][0]
 
     def test_own_shapes_write_nothing(self, short: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

@@ -90,7 +90,6 @@ def test_long_sequences_with_close_and_equal_times(n, interpolation, causal):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [0.5, 1.0, 7.3])
 def test_linear_field_against_the_matrix_exponential(window, causal):
-    """In the eigenbasis of the field everything is an integral of ``(a + b τ) exp(λ τ)`` over a cell, in closed form."""
     attention = make_attention(field="linear", degree=24, causal=causal)
     times, x = irregular_times(9, span=window), normal(9, WIDTH)
     queries = torch.cat([times, window * (1.4 * torch.rand(6, dtype=torch.float64) - 0.2)])
@@ -107,7 +106,7 @@ def closed_form(attention, x, times, queries):
     rows = []
     for u in queries:
         allowed = [i for i, t in enumerate(times) if t <= u or not attention.rule.causal]
-        known = u if not attention.rule.causal or not allowed else times[times <= u].max()
+        known = times[times <= u].max() if attention.rule.causal and allowed else torch.inf
         scores, values = [], []
         for i in allowed:
             score = _linear_score(attention.key_field.weight, k[i], times[i], u, knots, at_knots, known, heads)

@@ -11,7 +11,7 @@ import torch
 from contiformer.benchmarks.breakdown import Breakdown, break_down
 from contiformer.benchmarks.contenders import SEED, Shape, make_call, output_error
 from contiformer.benchmarks.growth import FULL_GROWTH, QUICK_GROWTH, GrowthPoint, measure_growth
-from contiformer.benchmarks.machine import machine_facts
+from contiformer.benchmarks.machine import busy, machine_facts
 from contiformer.benchmarks.memory import Job, cost_in_fresh_process
 from contiformer.benchmarks.pairwise_cost import PairwiseRunner
 from contiformer.benchmarks.products import matmul_gflops
@@ -28,9 +28,9 @@ PROTOCOL = (
     "n_heads) at its defaults. layer: torch.nn.TransformerEncoderLayer(d_model, n_heads, 4 d_model, dropout=0.0, "
     "batch_first=True). ours_layer: ContiFormerLayer with the same feed-forward block, so like against like. These "
     "three take turns after a warm-up; times are medians over the repeats, ratio_to_layer is the median of the ratios "
-    "within each repeat. pairwise: the weights of ours with method='pairwise', rule='linear', step_size=0.1, right "
-    "afterwards in a fresh process, the fastest of its repeats (one if it is slow); speedup_over_pairwise = "
-    "pairwise_ms / ours_ms. "
+    "within each repeat. pairwise: the weights of ours with method='pairwise', rule='linear', step_size=0.1, in a "
+    "fresh process after a warm-up, the fastest of its repeats (one if it is slow); speedup_over_pairwise is that "
+    "divided by the median time of ours in the same process, taken before each repeat. "
     "output_error: largest difference from float64 at degree 24 divided by the largest output. peak_mb: most memory "
     "(2^20 bytes) of ours above the import, in a fresh process."
 )
@@ -184,7 +184,9 @@ def run(plan: Plan, notify: Notify = lambda _: None) -> Results:
     """Carry out the plan; ``notify`` is told each step before it begins."""
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
-    rows, spreads, notes = [], [], []
+    facts = machine_facts()
+    rows, spreads = [], []
+    notes = [f"the machine was busy before this began (load {facts['load']}): the times mean little"] if busy() else []
     runner = None
     for shape in plan.shapes:
         row, spread = measure_speed(shape, plan.budget, notify)
@@ -199,7 +201,7 @@ def run(plan: Plan, notify: Notify = lambda _: None) -> Results:
         spreads.append(spread)
     growth = measure_growth(plan.growth_lengths, plan.growth_pairwise, plan.threads, notify)
     memory = tuple(measure_memory(*bar, plan.threads, notify) for bar in plan.memory_bars)
-    return Results(machine_facts(), tuple(rows), tuple(spreads), growth, memory, notes=tuple(notes))
+    return Results(facts, tuple(rows), tuple(spreads), growth, memory, notes=tuple(notes))
 
 
 def measure_speed(shape: Shape, budget: float, notify: Notify = lambda _: None) -> tuple[Row, dict[str, Any]]:
@@ -233,7 +235,7 @@ def with_pairwise(row: Row, runner: PairwiseRunner, budget: float) -> tuple[Row,
     """The row with the paper's algorithm beside it, and what to know about how it was run."""
     result = runner.measure(row.shape, budget)
     cost = result.cost
-    if cost.seconds is None:
+    if cost.seconds is None or cost.ours_seconds is None:
         return row, f"pairwise at {row.shape}: {cost.problem}"
     note = None
     if result.at_once < row.batch:
@@ -241,8 +243,8 @@ def with_pairwise(row: Row, runner: PairwiseRunner, budget: float) -> tuple[Row,
             f"pairwise at {row.shape}: the whole batch does not fit in memory, so {result.at_once} of its {row.batch} "
             f"sequences were worked on at a time ({cost.peak_mb or 0:.0f} MB); its time is that of all of them"
         )
-    milliseconds = 1000 * cost.seconds
-    return replace(row, pairwise_ms=milliseconds, speedup_over_pairwise=milliseconds / row.ours_ms), note
+    speedup = cost.seconds / cost.ours_seconds
+    return replace(row, pairwise_ms=1000 * cost.seconds, speedup_over_pairwise=speedup), note
 
 
 def measure_memory(

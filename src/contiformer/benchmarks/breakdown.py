@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from contiformer.benchmarks.contenders import Data, Shape, make_module
-from contiformer.benchmarks.phases import BACKWARD, OTHER, PHASES, Ledger, Meter, watched, without_compiled_code
+from contiformer.benchmarks.phases import BACKWARD, OTHER, PHASES, Ledger, Meter, watched
 from contiformer.benchmarks.products import ProductCounter
 from contiformer.benchmarks.timing import timed
 
@@ -50,9 +50,10 @@ def break_down(shape: Shape, limit_gflops: float, budget: float = 2.0) -> Breakd
 
     The limit is that of :func:`~contiformer.benchmarks.products.matmul_gflops`.
     """
-    run = _metered_pass(shape)
-    with without_compiled_code(), ProductCounter() as counter:
-        operations = run(lambda: counter.operations)
+    # compiled kernels cannot be counted, but they are for float32 only
+    with ProductCounter() as counter:
+        operations = _metered_pass(shape, torch.float64)(lambda: counter.operations)
+    run = _metered_pass(shape, torch.float32)
     first = timed(lambda: run(time.perf_counter))
     repeats = max(3, min(100, int(budget / max(first, 1e-9))))
     fastest = min((run(time.perf_counter) for _ in range(repeats)), key=lambda sample: sum(sample.values()))
@@ -64,17 +65,18 @@ def break_down(shape: Shape, limit_gflops: float, budget: float = 2.0) -> Breakd
     return Breakdown(shape, limit_gflops, tuple(costs))
 
 
-def _metered_pass(shape: Shape) -> Callable[[Meter], dict[str, float]]:
+def _metered_pass(shape: Shape, dtype: torch.dtype) -> Callable[[Meter], dict[str, float]]:
     """A pass forward and back that tells what the meter gained in each phase."""
-    module, data = make_module("ours", shape), Data.of(shape)
-    inputs = [data.x, *module.parameters()]
+    module, data = make_module("ours", shape).to(dtype), Data.of(shape)
+    x, gradient = data.x.detach().to(dtype).requires_grad_(), data.gradient.to(dtype)
+    inputs = [x, *module.parameters()]
 
     def run(meter: Meter) -> dict[str, float]:
         ledger = Ledger(meter)
         with watched(ledger):
-            out = module(data.x, data.times)
+            out = module(x, data.times)
             ledger.enter(BACKWARD + OTHER)
-            torch.autograd.grad(out, inputs, data.gradient)
+            torch.autograd.grad(out, inputs, gradient)
             ledger.enter(OTHER)
         return ledger.gained
 

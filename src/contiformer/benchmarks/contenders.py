@@ -93,11 +93,14 @@ def make_call(
     module, data = make_module(contender, shape), Data.of(shape)
     parameters = list(module.parameters())
 
+    def one_pass(x: Tensor, times: Tensor, gradient: Tensor) -> None:
+        out = module(x) if contender == "layer" else module(x, times)
+        if backward:
+            torch.autograd.grad(out, [x, *parameters], gradient)
+
     def call() -> None:
-        for x, times, gradient in _portions(data, at_once or shape.batch):
-            out = module(x) if contender == "layer" else module(x, times)
-            if backward:
-                torch.autograd.grad(out, [x, *parameters], gradient)
+        for portion in _portions(data, at_once or shape.batch):
+            one_pass(*portion)
 
     return call
 

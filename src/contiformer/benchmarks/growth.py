@@ -46,7 +46,7 @@ def measure_growth(
             peak = cost_in_fresh_process(Job(name, shape, threads=threads)).peak_mb
             points.append(GrowthPoint(name, length, timings.milliseconds(name), peak))
         if runner is not None and can_follow(points, shape, runner):
-            cost = runner.measure(shape, BUDGET, timeout=3 * PATIENCE).cost
+            cost = runner.measure(shape, BUDGET, timeout=6 * PATIENCE).cost
             if cost.seconds is None:
                 runner = None
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -14,6 +15,9 @@ import torch
 from contiformer import __version__
 from contiformer.benchmarks.memory import available_mb
 
+#: A machine counts as busy when more than this share of its processors has something to do before the benchmark begins.
+BUSY_SHARE = 0.5
+
 
 def machine_facts() -> dict[str, Any]:
     """Processor, threads, versions, date and commit."""
@@ -21,19 +25,34 @@ def machine_facts() -> dict[str, Any]:
     return {
         "cpu": cpu_name(),
         "threads": torch.get_num_threads(),
+        "load": load(),
         "free_memory_mb": None if free is None else round(free),
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "contiformer": __version__,
-        "compiled_sweep": compiled_sweep(),
+        "compiled_kernels": compiled_kernels(),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def compiled_sweep() -> bool:
-    """Whether the ODEs are solved by the optional compiled code."""
+def load() -> float | None:
+    """Processes that wanted to run at a time, over the last minute; None where the system does not tell."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (OSError, AttributeError):
+        return None
+
+
+def busy() -> bool:
+    """Whether others use this machine so much that times mean little."""
+    now, processors = load(), os.cpu_count()
+    return now is not None and processors is not None and now > BUSY_SHARE * processors
+
+
+def compiled_kernels() -> bool:
+    """Whether the optional kernels in C are there and in use."""
     try:
         native = importlib.import_module("contiformer.native")
         return bool(native.usable(torch.zeros(1)))

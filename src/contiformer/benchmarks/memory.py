@@ -12,36 +12,48 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from contiformer.benchmarks.contenders import Contender, Shape, make_call
 from contiformer.benchmarks.timing import timed
 
 #: A measured process may use at most this share of the memory that is free.
 SHARE_OF_FREE = 0.7
+#: How often ours is timed before each repeat of a call that it is compared with.
+OURS_BETWEEN = 15
 TOO_LARGE = "more memory than there is"
 TOO_SLOW = "more time than allowed"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call costs: seconds (the fastest of its repeats) and megabytes (2^20), or why that is not known."""
+    """What one call costs: seconds (the fastest of its repeats) and megabytes (2^20), or why that is not known.
+
+    ``ours_seconds`` is the median time of ours in between, where the job asks for it.
+    """
 
     seconds: float | None
     peak_mb: float | None
+    ours_seconds: float | None = None
     problem: str | None = None
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a fresh process is to measure: one call, repeated while ``budget`` seconds last."""
+    """What a fresh process is to measure: one call, repeated while ``budget`` seconds last.
+
+    ``against_ours`` makes a comparison of it: a warm-up first, because fresh memory is slow (on a virtual machine as
+    slow as the call itself), and ours at the same shape before every repeat.
+    """
 
     contender: Contender
     shape: Shape
     backward: bool = True
     at_once: int | None = None
     budget: float = 0.0
+    against_ours: bool = False
     threads: int | None = None
 
 
@@ -54,9 +66,9 @@ def cost_in_fresh_process(job: Job, *, timeout: float = 600.0) -> Cost:
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        return Cost(None, None, TOO_SLOW)
+        return Cost(None, None, problem=TOO_SLOW)
     if done.returncode < 0:  # ended by the system, which does so when memory runs out
-        return Cost(None, None, TOO_LARGE)
+        return Cost(None, None, problem=TOO_LARGE)
     if done.returncode:
         raise RuntimeError(f"measuring {job} failed:\n{done.stderr}")
     return Cost(**json.loads(done.stdout.splitlines()[-1]))
@@ -110,16 +122,31 @@ def measure_here(job: Job) -> Cost:
     _forget_peak()
     before = _peak_mb()
     try:
-        call = make_call(job.contender, job.shape, backward=job.backward, at_once=job.at_once)
-        seconds = [timed(call)]
-        while sum(seconds) + min(seconds) < job.budget:
-            seconds.append(timed(call))
+        seconds, ours = _repeat(job)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
-        return Cost(None, None, TOO_LARGE)
+        return Cost(None, None, problem=TOO_LARGE)
     after = _peak_mb()
-    return Cost(min(seconds), None if before is None or after is None else after - before)
+    peak = None if before is None or after is None else after - before
+    return Cost(min(seconds), peak, median(ours) if ours else None)
+
+
+def _repeat(job: Job) -> tuple[list[float], list[float]]:
+    """Times of the job's call, and of ours in between if they are compared."""
+    call = make_call(job.contender, job.shape, backward=job.backward, at_once=job.at_once)
+    rival = make_call("ours", job.shape) if job.against_ours else None
+    if rival is not None:
+        portion = replace(job.shape, batch=job.at_once or job.shape.batch)
+        make_call(job.contender, portion, backward=job.backward)()
+        rival()
+    seconds: list[float] = []
+    ours: list[float] = []
+    while not seconds or sum(seconds) + min(seconds) < job.budget:
+        if rival is not None:
+            ours += [timed(rival) for _ in range(OURS_BETWEEN)]
+        seconds.append(timed(call))
+    return seconds, ours
 
 
 def main(text: str) -> None:

@@ -45,7 +45,7 @@ class PairwiseRunner:
         """Forward and backward of the whole batch, in portions if it must be."""
         at_once = max(1, self.fits(shape))
         while True:
-            job = Job("pairwise", shape, at_once=at_once, budget=budget, threads=self.threads)
+            job = Job("pairwise", shape, at_once=at_once, budget=budget, against_ours=True, threads=self.threads)
             cost = cost_in_fresh_process(job, timeout=timeout)
             if cost.peak_mb is not None or cost.seconds is not None or at_once == 1:
                 return PairwiseCost(cost, at_once)

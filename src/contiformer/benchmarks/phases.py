@@ -25,8 +25,8 @@ PHASES = (ODE, SUMS, SCORES, VALUES, OTHER, BACKWARD + ODE, BACKWARD + ATTENTION
 #: Functions of the forward pass and the phase they belong to.
 FORWARD = {
     "contiformer.nn.attention:ContinuousAttention._trajectories": ODE,
-    "contiformer.nn.spectral:_CellSums.at_knots": SUMS,
-    "contiformer.nn.spectral:_CellSums.between_points": SUMS,
+    "contiformer.nn.cells:CellSums.at_knots": SUMS,
+    "contiformer.nn.cells:CellSums.between_points": SUMS,
     "contiformer.nn.knot_attention:_weights": SCORES,
     "contiformer.nn.spectral:_scores": SCORES,
     "contiformer.nn.attention:spectral_attention": VALUES,
@@ -62,24 +62,6 @@ class Ledger:
                 self.enter(before)
 
         return wrapped
-
-
-@contextmanager
-def without_compiled_code() -> Iterator[None]:
-    """While this lasts, compiled passes give way to the same in PyTorch, whose operations can be counted."""
-    try:
-        native = importlib.import_module("contiformer.native")
-    except ImportError:
-        yield
-        return
-    usable = {name: raw for name, raw in vars(native).items() if name.startswith("usable")}
-    for name in usable:
-        setattr(native, name, lambda *_, **__: False)
-    try:
-        yield
-    finally:
-        for name, raw in usable.items():
-            setattr(native, name, raw)
 
 
 @contextmanager

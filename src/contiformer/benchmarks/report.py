@@ -63,9 +63,10 @@ def show(results: Results, console: Console | None = None) -> None:
     """Print everything as tables."""
     console = console or _wide_console()
     facts = results.machine
-    sweep = "compiled" if facts["compiled_sweep"] else "PyTorch"
+    kernels = "with" if facts["compiled_kernels"] else "without"
     console.print(
-        f"{facts['cpu']}, {facts['threads']} threads, torch {facts['torch']}, Python {facts['python']}, sweep: {sweep}"
+        f"{facts['cpu']}, {facts['threads']} thread(s), torch {facts['torch']}, Python {facts['python']}, "
+        f"{kernels} compiled kernels"
     )
     console.print(speed_table(results))
     for note in results.notes:

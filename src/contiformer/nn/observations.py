@@ -15,7 +15,7 @@ class Observations:
 
     Shapes: x [B, N, d]; times [B, N], in float64 where the device has it, the last valid time repeated over padding;
     query_times [B, Q] or None for the times; valid [B, N]; lengths [B], at least 1 (an empty sequence keeps one
-    invalid row at time 0); order [B, N], where each row came from, None if no row moved.
+    invalid row); order [B, N], where each row came from, None if no row moved.
     """
 
     x: Float[Tensor, "batch obs d"]
@@ -50,7 +50,10 @@ class Observations:
             order = torch.argsort(~valid, dim=1, stable=True)
             valid = valid.gather(1, order)
             x = torch.where(valid[..., None], x.gather(1, order[..., None].expand_as(x)), 0.0)
-            clock = torch.where(valid, clock.gather(1, order), 0.0)
+            # padding repeats the last time, and an empty sequence stands where it is asked about
+            asked = queries is not None and queries.shape[1] > 0
+            empty = queries.detach().amin(1, keepdim=True) if queries is not None and asked else clock.new_zeros(())
+            clock = torch.where(valid, clock.gather(1, order), empty)
             clock = torch.where(valid, clock, clock.gather(1, lengths[:, None] - 1))
         return cls(x, clock, queries, valid, lengths, order, complete, distinct)
 

@@ -60,7 +60,9 @@ class Pieces:
         start = self.edges.gather(1, flat).reshape(shape)
         half = self.half_lengths.gather(1, flat).reshape(shape)
         proper = half > 0
-        return torch.where(proper, (t - start) / torch.where(proper, half, 1.0) - 1, 0.0).clamp(-1.0, 1.0)
+        x = torch.where(proper, (t - start) / torch.where(proper, half, 1.0) - 1, 0.0)
+        # rounding may put the window's last time beyond 1: move it back, but keep its derivative
+        return x + (x.clamp(-1.0, 1.0) - x).detach() if x.requires_grad else x.clamp_(-1.0, 1.0)
 
 
 def window_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], length: float, limit: int) -> Pieces:

@@ -1,0 +1,273 @@
+"""Gradients, above all those of the passes that are written by hand."""
+
+import copy
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from contiformer.nn import ContinuousAttention
+from tests.problems import WIDTH, irregular_times, largest, make_attention, normal, sorted_times, spaced_times
+
+# the gradient is that of the discrete sum, resolved or not
+pytestmark = pytest.mark.filterwarnings("ignore::contiformer.paths.trajectories.ResolutionWarning")
+
+OPTIONS = [
+    {},
+    {"causal": True},
+    {"interpolation": "hermite", "causal": True},
+    {"interpolation": "cubic"},
+    {"field": "concat", "activation": "sigmoid"},
+    {"field": "linear"},
+    {"piece_length": 0.4},
+    {"piece_length": 0.4, "causal": True},
+    {"rule": "linear"},
+    {"rule": "gauss", "points": 2},
+    {"rule": "linear", "piece_length": 0.4, "causal": True},
+    {"normalize_scores": False},
+    {"normalize_values": False, "piece_length": 0.4},
+    {"continuous_scores": False},
+    {"continuous_values": False},
+    {"method": "pairwise", "step_size": 0.5},
+    {"method": "pairwise", "step_size": 0.5, "causal": True, "interpolation": "hermite"},
+]
+every_option = pytest.mark.parametrize("options", OPTIONS, ids=lambda o: " ".join(map(str, o.values())) or "default")
+in_both_places = pytest.mark.parametrize("anywhere", [False, True], ids=["at the knots", "anywhere"])
+
+
+def gradients(output, inputs, seed=1):
+    """Of a random functional of the output."""
+    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(seed), dtype=output.dtype)
+    return torch.autograd.grad((output * direction).sum(), inputs, allow_unused=True)
+
+
+def assert_same_gradients(found, expected, tolerance):
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert largest(one - other) <= tolerance * (1 + largest(other))
+
+
+def queries_off_the_knots(batch):
+    """Between the knots, before the first and after the last, where the output is smooth in time."""
+    return torch.tensor([0.33, -0.21, 1.27, 0.71], dtype=torch.float64).expand(batch, -1) + 0.01 * torch.rand(batch, 1)
+
+
+@every_option
+@in_both_places
+def test_gradients_of_inputs_and_parameters(options, anywhere):
+    attention = ContinuousAttention(4, 2, degree=9, **options).double()
+    x, times = normal(2, 5, 4).requires_grad_(), irregular_times(5).expand(2, -1)
+    queries = queries_off_the_knots(2) if anywhere else None
+    names, parameters = zip(*((n, p.detach().requires_grad_()) for n, p in attention.named_parameters()))
+
+    def output(x, *parameters):
+        return functional_call(attention, dict(zip(names, parameters)), (x, times, queries))
+
+    assert gradcheck(output, (x, *parameters), fast_mode=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_every_single_input_and_parameter(causal):
+    """The slow check of all entries, for the default and its causal form."""
+    attention = ContinuousAttention(4, 2, degree=7, causal=causal).double()
+    x, times = normal(1, 4, 4).requires_grad_(), sorted_times(1, 4)
+    names, parameters = zip(*((n, p.detach().requires_grad_()) for n, p in attention.named_parameters()))
+
+    def output(x, *parameters):
+        return functional_call(attention, dict(zip(names, parameters)), (x, times))
+
+    assert gradcheck(output, (x, *parameters))
+
+
+@every_option
+def test_gradient_of_query_times_is_the_derivative_of_the_output_in_time(options):
+    attention = make_attention(degree=11, **options)
+    x, times = normal(2, 5, WIDTH), spaced_times(2, 5)
+    queries = queries_off_the_knots(2).clone().requires_grad_()
+    assert gradcheck(lambda u: attention(x, times, u), (queries,), rtol=1e-3, atol=1e-4)
+
+
+def test_derivative_at_the_end_of_a_window_does_not_depend_on_batch_mates():
+    attention = make_attention(degree=15)
+    x, times = normal(2, 6, WIDTH), sorted_times(2, 6)
+    queries = torch.tensor([[1.4], [5.0]], dtype=torch.float64, requires_grad=True)
+    (together,) = gradients(attention(x, times, queries)[:1], [queries])
+    (alone,) = gradients(attention(x[:1], times[:1], queries[:1]), [queries])
+    assert largest(together[0] - alone[0]) < 1e-8
+
+
+@pytest.mark.parametrize("n", [63, 65, 130])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"field": "concat", "interpolation": "cubic"}], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_fused_path_at_the_knots_has_the_gradients_of_the_plain_path(n, options, masked):
+    """Asking for the weights takes the plain path, which autograd differentiates."""
+    attention = make_attention(degree=9, piece_length=2.0, **options)
+    x, times = normal(2, n, WIDTH).requires_grad_(), sorted_times(2, n)
+    mask = torch.rand(2, n) < 0.8 if masked else None
+    inputs = [x, *attention.parameters()]
+    fused = attention(x, times, mask=mask)
+    plain, _ = attention(x, times, mask=mask, return_weights=True)
+    assert largest(fused - plain) < 1e-11
+    assert_same_gradients(gradients(fused, inputs), gradients(plain, inputs), 1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_at_the_knots_are_those_of_queries_at_the_same_times(causal):
+    attention = make_attention(degree=9, causal=causal)
+    x, times = normal(2, 70, WIDTH).requires_grad_(), sorted_times(2, 70)
+    inputs = [x, *attention.parameters()]
+    fused, general = attention(x, times), attention(x, times, times.clone())
+    assert largest(fused - general) < 1e-10
+    assert_same_gradients(gradients(fused, inputs), gradients(general, inputs), 1e-8)
+
+
+@pytest.mark.parametrize("field", ["concat", "concatnorm"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kernels", ["as installed", "without"])
+@in_both_places
+def test_float32_has_the_gradients_of_float64(field, causal, kernels, anywhere, monkeypatch):
+    if kernels == "without":
+        monkeypatch.setattr("contiformer.native.library.library", lambda: None)
+    exact = make_attention(degree=11, field=field, causal=causal)
+    rounded = copy.deepcopy(exact).float()
+    exact.load_state_dict(rounded.state_dict())
+    x, times = normal(3, 70, WIDTH).float(), sorted_times(3, 70)
+    queries = queries_off_the_knots(3) if anywhere else None
+    found, expected = [], []
+    for attention, into in ((rounded, found), (exact, expected)):
+        values = x.to(attention.q_proj.weight.dtype).requires_grad_()
+        output = attention(values, times, queries)
+        into += [output, *gradients(output, [values, *attention.parameters()])]
+    for one, other in zip(found, expected):
+        assert one.dtype == torch.float32
+        assert largest(one - other) < 2e-4 * largest(other) + 1e-5
+
+
+@in_both_places
+def test_dropout_repeats_with_its_seed_and_drops_differently_with_another(anywhere):
+    attention = make_attention(degree=7, dropout=0.4)
+    x, times = normal(2, 70, WIDTH).requires_grad_(), sorted_times(2, 70)
+    queries = queries_off_the_knots(2) if anywhere else None
+    runs = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        output = attention(x, times, queries)
+        runs.append((output, *gradients(output, [x, *attention.parameters()])))
+    first, again, other = runs
+    assert_same_gradients(first, again, 0)
+    assert largest(first[0] - other[0]) > 1e-3
+    assert largest(first[1] - other[1]) > 1e-3
+
+
+@in_both_places
+def test_gradients_with_dropout(anywhere):
+    attention = make_attention(degree=7, dropout=0.4)
+    x, times = normal(1, 6, WIDTH).requires_grad_(), sorted_times(1, 6)
+    queries = queries_off_the_knots(1) if anywhere else None
+
+    def output(x):
+        torch.manual_seed(5)
+        return attention(x, times, queries)
+
+    assert gradcheck(output, (x,), fast_mode=True)
+
+
+def test_dropout_keeps_the_mean():
+    attention = make_attention(degree=7, dropout=0.5)
+    x, times = normal(1, 20, WIDTH), sorted_times(1, 20)
+    with torch.no_grad():
+        mean = attention(x.expand(2000, -1, -1), times.expand(2000, -1)).mean(0)
+        expected = attention.eval()(x, times)[0]
+    assert largest(mean - expected) < 0.1 * largest(expected)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@in_both_places
+def test_what_is_computed_again_gives_the_gradients_of_what_was_kept(dropout, anywhere, monkeypatch):
+    attention = make_attention(degree=7, dropout=dropout)
+    x, times = normal(2, 70, WIDTH).requires_grad_(), sorted_times(2, 70)
+    queries = queries_off_the_knots(2) if anywhere else None
+    inputs = [x, *attention.parameters()]
+
+    def run():
+        torch.manual_seed(2)
+        output = attention(x, times, queries)
+        return (output, *gradients(output, inputs))
+
+    kept = run()
+    monkeypatch.setattr("contiformer.nn.spectral.KEEP_WEIGHTS", 0)
+    monkeypatch.setattr("contiformer.nn.fused_sweep.KEEP_TAPE", 0)
+    assert_same_gradients(run(), kept, 1e-13)
+
+
+@in_both_places
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_backward_can_be_repeated(anywhere, dtype):
+    attention = make_attention(degree=7, dropout=0.2).to(dtype)
+    x, times = normal(2, 70, WIDTH).to(dtype).requires_grad_(), sorted_times(2, 70)
+    output = attention(x, times, queries_off_the_knots(2) if anywhere else None).square().sum()
+    output.backward(retain_graph=True)
+    once = [x.grad.clone(), *(p.grad.clone() for p in attention.parameters())]
+    output.backward()
+    twice = [x.grad, *(p.grad for p in attention.parameters())]
+    assert_same_gradients(twice, [2 * g for g in once], 1e-5 if dtype == torch.float32 else 1e-13)
+
+
+@in_both_places
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_forwards_before_the_backwards_do_not_touch_each_others_memory(anywhere, dtype):
+    """Buffers are used again, but not while somebody still has to read them."""
+    attention = make_attention(degree=7).to(dtype)
+    inputs = [normal(2, 70, WIDTH).to(dtype).requires_grad_() for _ in range(3)]
+    times = sorted_times(2, 70)
+    queries = queries_off_the_knots(2) if anywhere else None
+    alone = [gradients(attention(x, times, queries), [x, *attention.parameters()]) for x in inputs]
+    outputs = [attention(x, times, queries) for x in inputs]
+    with torch.no_grad():
+        attention(inputs[0], times, queries)
+    for number in (1, 0, 2):
+        together = gradients(outputs[number], [inputs[number], *attention.parameters()])
+        assert_same_gradients(together, alone[number], 1e-5 if dtype == torch.float32 else 1e-13)
+
+
+@pytest.mark.parametrize("rule", ["exact", "linear", "gauss"])
+def test_spectral_refuses_times_that_require_a_gradient(rule):
+    attention = make_attention(rule=rule)
+    with pytest.raises(ValueError, match="times"):
+        attention(normal(1, 4, WIDTH), sorted_times(1, 4).requires_grad_())
+
+
+@pytest.mark.parametrize("rule", ["exact", "linear", "gauss"])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"interpolation": "hermite"}], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+@in_both_places
+def test_pairwise_gives_the_gradient_of_the_times(rule, options, masked, anywhere):
+    attention = make_attention(method="pairwise", rule=rule, step_size=0.5, field="concat", **options)
+    x, times = normal(2, 5, WIDTH), spaced_times(2, 5).requires_grad_()
+    mask = torch.tensor([[True, True, False, True, True], [True, True, True, False, False]]) if masked else None
+    queries = queries_off_the_knots(2) if anywhere else None
+    assert gradcheck(lambda t: attention(x, t, queries, mask), (times,), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+def test_discrete_attention_gives_the_gradient_of_the_times(interpolation):
+    """Nothing continuous is left but the query path, and that is differentiable in its knots."""
+    attention = make_attention(interpolation=interpolation, continuous_scores=False, continuous_values=False)
+    x, times = normal(2, 5, WIDTH), spaced_times(2, 5).requires_grad_()
+    assert gradcheck(lambda t: attention(x, t, queries_off_the_knots(2).clone()), (times,), atol=1e-4, rtol=1e-3)
+
+
+@in_both_places
+def test_masked_rows_get_no_gradient_whatever_they_hold(anywhere):
+    attention = make_attention()
+    x, times = normal(2, 6, WIDTH), sorted_times(2, 6)
+    mask = torch.tensor([True, False, True, True, True, False]).expand(2, -1)
+    x[~mask], times[~mask] = torch.nan, torch.nan
+    x.requires_grad_()
+    found, *of_parameters = gradients(
+        attention(x, times, queries_off_the_knots(2) if anywhere else None, mask), [x, *attention.parameters()]
+    )
+    assert torch.equal(found[~mask], torch.zeros_like(found[~mask]))
+    assert all(g.isfinite().all() for g in (found, *of_parameters))
