@@ -4,6 +4,6 @@ Nothing depends on them: ``usable`` says whether they are there, and ``contiform
 they are not. Set ``CONTIFORMER_NATIVE=0`` to do without.
 """
 
-from contiformer.native.library import library, usable
+from contiformer.native.library import usable
 
-__all__ = ["library", "usable"]
+__all__ = ["usable"]

@@ -16,7 +16,7 @@ _ABI = 2
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def kernels() -> ctypes.CDLL | None:
     """The compiled kernels, or None where there are none or they belong to another version."""
     if os.environ.get("CONTIFORMER_NATIVE", "1") == "0":
         return None
@@ -32,7 +32,7 @@ def library() -> ctypes.CDLL | None:
 
 def usable(like: Tensor) -> bool:
     """Whether the kernels are there and made for this tensor: float32 on the CPU."""
-    return like.dtype == torch.float32 and like.device.type == "cpu" and library() is not None
+    return like.dtype == torch.float32 and like.device.type == "cpu" and kernels() is not None
 
 
 @cache

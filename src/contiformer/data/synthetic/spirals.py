@@ -59,7 +59,6 @@ class Spirals:
         observed_values: [n, P, 2], truth plus noise.
         clockwise: [n], True for the second type of spiral.
         a, b: [n], the parameters of the curves.
-        end: [n], the angle ``e`` at which the second type is singular.
     """
 
     times: Float[Tensor, "n times"]
@@ -69,7 +68,6 @@ class Spirals:
     clockwise: Bool[Tensor, "n"]
     a: Float[Tensor, "n"]
     b: Float[Tensor, "n"]
-    end: Float[Tensor, "n"]
 
     def __len__(self) -> int:
         """The number of spirals."""
@@ -78,3 +76,66 @@ class Spirals:
     def __getitem__(self, index: slice | Int[Tensor, "m"] | Bool[Tensor, "n"]) -> Spirals:
         """The spirals at the given positions."""
         return Spirals(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+
+def generate_spirals(
+    n: int,
+    *,
+    points: int = 30,
+    observe: Part = "first half",
+    alpha: float = 0.02,
+    noise: float = 0.1,
+    n_times: int = 150,
+    end: float = END_ANGLE,
+    seed: int = 0,
+) -> Spirals:
+    """Draw ``n`` spirals of random type and parameters, and observe each at ``points`` random times with noise.
+
+    The same seed gives the same curves whatever the noise and the number of points; fewer points are a subset of more.
+
+    Args:
+        n: number of spirals.
+        points: observations of each spiral, at distinct times out of those in ``observe``.
+        observe: "first half" (the second is then extrapolation) or "whole".
+        alpha: standard deviation of ``a`` around 0 and of ``b`` around 0.3.
+        noise: standard deviation β of the noise in each coordinate of the observations.
+        n_times: equally spaced times at which the truth is given.
+        end: the angle ``e`` of the second type, beyond 6π; the curve ends at radius ``a + 50 b / (e - 6π)``.
+        seed: of everything that is random here.
+
+    Example:
+        >>> spirals = generate_spirals(4, points=30)
+        >>> spirals.clean.shape, spirals.observed_values.shape
+        (torch.Size([4, 150, 2]), torch.Size([4, 30, 2]))
+    """
+    candidates = n_times // 2 if observe == "first half" else n_times
+    _check(n, points, candidates, alpha, noise, end)
+    generator = torch.Generator().manual_seed(seed)
+    a = alpha * torch.randn(n, generator=generator)
+    b = 0.3 + alpha * torch.randn(n, generator=generator)
+    clockwise = torch.rand(n, generator=generator) < 0.5
+    shuffled = torch.rand(n, candidates, generator=generator).argsort(dim=1)
+
+    times = torch.linspace(0, 1, n_times).expand(n, -1)
+    angle = LAST_ANGLE * times
+    a_, b_ = a.unsqueeze(1), b.unsqueeze(1)
+    clean = torch.where(clockwise[:, None, None], hyperbolic(angle, a_, b_, end), archimedean(angle, a_, b_))
+
+    # noise for every candidate: the draws do not depend on which of them are observed
+    noisy = clean[:, :candidates] + noise * torch.randn(n, candidates, 2, generator=generator)
+    index = shuffled[:, :points].sort(dim=1).values
+    values = noisy.gather(1, index.unsqueeze(-1).expand(-1, -1, 2))
+    return Spirals(times, clean, times.gather(1, index), values, clockwise, a, b)
+
+
+def _check(n: int, points: int, candidates: int, alpha: float, noise: float, end: float) -> None:
+    if n < 1:
+        raise ValueError(f"n must be positive, got {n}")
+    if not 1 <= points <= candidates:
+        raise ValueError(f"points must be from 1 to {candidates}, the number of times to choose from, got {points}")
+    if not (alpha >= 0 and noise >= 0):
+        raise ValueError(f"alpha and noise are standard deviations and cannot be negative, got {alpha} and {noise}")
+    if not end > LAST_ANGLE:
+        raise ValueError(
+            f"end must be beyond the last angle 6π = {LAST_ANGLE:.4f}, where the curve is singular, got {end}"
+        )

@@ -1,0 +1,1 @@
+"""Experiments: recipes on the models and the data."""

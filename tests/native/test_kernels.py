@@ -1,0 +1,110 @@
+"""The compiled kernels give what the PyTorch passes give, values and gradients."""
+
+import pytest
+import torch
+
+from contiformer.native import library as native
+from contiformer.nn import ContinuousAttention
+from contiformer.nn.fields import ConcatField, stack_fields
+from contiformer.paths.trajectories import fixed_pieces, solve_trajectories, window_pieces
+
+pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
+
+
+@pytest.fixture
+def without_kernels(monkeypatch):
+    def switch():
+        monkeypatch.setattr(native, "kernels", lambda: None)
+
+    return switch
+
+
+def relative(a, b):
+    return float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1e-12))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("causal", "degree", "length"), [(False, 7, 1.0), (False, 24, 0.5), (True, 11, 2.0), (True, 7, 0.3)]
+)
+def test_sweep_equals_torch(activation, normalize, causal, degree, length, without_kernels):
+    torch.manual_seed(0)
+    fields = [ConcatField(24, normalize=normalize, activation=activation) for _ in range(2)]
+    if normalize:
+        for field in fields:
+            torch.nn.init.uniform_(field.norm.weight, 0.5, 1.5)
+            torch.nn.init.normal_(field.norm.bias)
+    parameters = [p for field in fields for p in field.parameters()]
+    times = torch.rand(40, 3, dtype=torch.float64).sort(0).values
+    times[7] = times[6]
+    pieces = (fixed_pieces if causal else window_pieces)(times[0], times[-1], length, 10)
+    # a causal model leaves what lies before an observation's piece undefined
+    used = (pieces.edges.T[1:, None] > times) | torch.tensor(not causal)
+    start = torch.randn(2, 40, 3, 24, requires_grad=True)
+    direction = None
+    results = []
+    for attempt in range(2):
+        if attempt == 1:
+            without_kernels()
+        field = stack_fields(fields, torch.float32)
+        solved = solve_trajectories(field, start, times, pieces, degree, causal=causal).coefficients
+        solved = solved * used[:, None, None, :, :, None]
+        direction = torch.randn_like(solved) if direction is None else direction
+        results.append((solved, torch.autograd.grad((solved * direction).sum(), [start, *parameters])))
+    (values, gradients), (expected, expected_gradients) = results
+    assert relative(values, expected) < 1e-5
+    assert max(relative(a, b) for a, b in zip(gradients, expected_gradients, strict=True)) < 1e-3
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("length", [5, 150])
+def test_attention_equals_torch(causal, masked, length, without_kernels):
+    torch.manual_seed(0)
+    attention = ContinuousAttention(16, 4, causal=causal)
+    x = torch.randn(3, length, 16, requires_grad=True)
+    times = torch.rand(3, length, dtype=torch.float64).sort().values
+    mask = None
+    if masked:
+        mask = torch.rand(3, length) > 0.3
+        mask[1] = False
+    direction = torch.randn(3, length, 16)
+    results = []
+    for attempt in range(2):
+        if attempt == 1:
+            without_kernels()
+        out = attention(x, times, mask=mask)
+        results.append((out, torch.autograd.grad((out * direction).sum(), [x, *attention.parameters()])))
+    (out, gradients), (expected, expected_gradients) = results
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-4)
+    assert max(relative(a, b) for a, b in zip(gradients, expected_gradients, strict=True)) < 1e-3
+
+
+def test_several_threads_give_the_same_bits():
+    torch.manual_seed(0)
+    attention = ContinuousAttention(16, 4)
+    x, times = torch.randn(2, 200, 16), torch.rand(2, 200, dtype=torch.float64).sort().values
+    before = torch.get_num_threads()
+    try:
+        outputs = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            field = stack_fields([attention.key_field], torch.float32)
+            pieces = window_pieces(times[:, 0], times[:, -1], 1.0, 64)
+            start = attention.k_proj(x).transpose(0, 1)[None].contiguous()
+            outputs.append(solve_trajectories(field, start, times.T, pieces, 7).coefficients)
+    finally:
+        torch.set_num_threads(before)
+    # the products with the coefficient matrix may round differently, the sweeps may not
+    torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-6)
+
+
+def test_a_library_of_another_version_is_not_used(monkeypatch):
+    monkeypatch.setattr(native, "_ABI", -1)
+    assert native.kernels.__wrapped__() is None
+
+
+def test_kernels_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("CONTIFORMER_NATIVE", "0")
+    assert native.kernels.__wrapped__() is None
