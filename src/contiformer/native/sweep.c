@@ -41,14 +41,39 @@ INLINE void add_product(long d, const float *x, const float *M, float *y) {
     }
 }
 
-/* M += sum over s of x_s^T g_s, the x_s given one by one and the g_s one after the other */
-INLINE void add_outer_products(long d, const float *const *x, const float *g, int count, float *M) {
-    for (long j = 0; j < d; j += LANES)
+/* What one evaluation leaves for its adjoint. */
+typedef struct {
+    float *x, *n, *y, length;
+    float time;
+} Stage;
+
+/* M += x^T g */
+INLINE void add_outer_product(long d, const float *restrict x, const float *restrict g, float *restrict M) {
+    for (long j = 0; j < d; j += LANES) {
+        const Lanes gj = AT(g, j);
+        for (long k = 0; k < d; k++) PUT(M + k * d, j) += x[k] * gj;
+    }
+}
+
+/* M += sum of x_s^T g_s over the four stages, whose g_s follow each other: one pass over M for all */
+INLINE void add_four_outer_products(long d, const Stage *stage, const float *restrict g, float *restrict M) {
+    const float *restrict x0 = stage[0].x, *restrict x1 = stage[1].x, *restrict x2 = stage[2].x, *restrict x3 = stage[3].x;
+    long j = 0;
+    for (; j + 2 * LANES <= d; j += 2 * LANES) {
+        const Lanes a0 = AT(g, j), a1 = AT(g + d, j), a2 = AT(g + 2 * d, j), a3 = AT(g + 3 * d, j);
+        const Lanes b0 = AT(g, j + LANES), b1 = AT(g + d, j + LANES), b2 = AT(g + 2 * d, j + LANES),
+                    b3 = AT(g + 3 * d, j + LANES);
         for (long k = 0; k < d; k++) {
-            Lanes sum = AT(M + k * d, j);
-            for (int s = 0; s < count; s++) sum += x[s][k] * AT(g + s * d, j);
-            PUT(M + k * d, j) = sum;
+            float *row = M + k * d + j;
+            PUT(row, 0) += (x0[k] * a0 + x1[k] * a1) + (x2[k] * a2 + x3[k] * a3);
+            PUT(row, LANES) += (x0[k] * b0 + x1[k] * b1) + (x2[k] * b2 + x3[k] * b3);
         }
+    }
+    for (; j < d; j += LANES) {
+        const Lanes a0 = AT(g, j), a1 = AT(g + d, j), a2 = AT(g + 2 * d, j), a3 = AT(g + 3 * d, j);
+        for (long k = 0; k < d; k++)
+            PUT(M + k * d, j) += (x0[k] * a0 + x1[k] * a1) + (x2[k] * a2 + x3[k] * a3);
+    }
 }
 
 typedef struct {
@@ -68,12 +93,6 @@ typedef struct {
     const float *g_data;
     float *g_initial, *g_matrix, *g_slope, *g_bias, *g_gain, *g_shift;
 } Sweep;
-
-/* What one evaluation leaves for its adjoint. */
-typedef struct {
-    float *x, *n, *y, length;
-    float time;
-} Stage;
 
 INLINE void evaluate(const Sweep *w, long state, float t, const float *x, Stage *out) {
     const long d = w->width;
@@ -130,12 +149,11 @@ INLINE void pull_back(const Sweep *w, long state, const Stage *at, const float *
 /* Add what `count` evaluations contribute to the gradients of the parameters. */
 INLINE void add_parameters(const Sweep *w, long state, const Stage *stage, const float *inner, const float *gz, int count) {
     const long d = w->width;
-    const float *inputs[STAGES];
-    for (int s = 0; s < count; s++) inputs[s] = stage[s].x;
+    float *g_matrix = w->g_matrix + state * d * d;
     if (count == STAGES)
-        add_outer_products(d, inputs, gz, STAGES, w->g_matrix + state * d * d);
+        add_four_outer_products(d, stage, gz, g_matrix);
     else
-        add_outer_products(d, inputs, gz, count, w->g_matrix + state * d * d);
+        for (int s = 0; s < count; s++) add_outer_product(d, stage[s].x, gz + s * d, g_matrix);
     float *g_slope = w->g_slope + state * d, *g_bias = w->g_bias + state * d;
     for (int s = 0; s < count; s++) {
         const float *g = gz + s * d;
