@@ -1,7 +1,7 @@
 """Random problems that the tests share."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from contiformer.nn import ContinuousAttention
 
@@ -36,6 +36,17 @@ def irregular_times(n: int, span: float = 1.0) -> Tensor:
 def make_attention(seed: int = 0, **options) -> ContinuousAttention:
     torch.manual_seed(seed)
     return ContinuousAttention(WIDTH, HEADS, **options).double()
+
+
+class Swing(nn.Module):
+    """``x(t) = x_i + sin(speed t) - sin(speed t_i)``: as hard to resolve as one likes."""
+
+    def __init__(self, speed: float) -> None:
+        super().__init__()
+        self.speed = nn.Parameter(torch.tensor(speed))
+
+    def forward(self, t: Tensor, x: Tensor) -> Tensor:
+        return (self.speed * torch.cos(self.speed * t)).expand_as(x)
 
 
 def largest(difference: Tensor) -> float:

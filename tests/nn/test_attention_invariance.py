@@ -88,7 +88,7 @@ def test_batch_mates_do_not_matter(options, dtype, anywhere):
         assert largest(together[row, : alone.shape[1]] - alone[0]) < INVARIANT
 
 
-class Swing(torch.nn.Module):
+class Chirp(torch.nn.Module):
     """Derivative of ``sin(speed t²)``: the later, the faster."""
 
     def __init__(self, speed):
@@ -102,12 +102,12 @@ class Swing(torch.nn.Module):
 @both_precisions
 @in_both_places
 def test_batch_mate_that_needs_a_higher_degree_does_not_matter(dtype, anywhere):
-    attention = make(dtype, field=Swing(4.0))
+    attention = make(dtype, field=Chirp(4.0))
     x, times = normal(2, 8, WIDTH).to(dtype), sorted_times(2, 8)
     times[0] = 0.2 * times[0]
     times[1] = 1.5 + 0.4 * times[1]
     queries = times + 0.01 if anywhere else None
-    low_degree = make(dtype, field=Swing(4.0), degree=7)
+    low_degree = make(dtype, field=Chirp(4.0), degree=7)
     with pytest.warns(ResolutionWarning):
         unresolved = low_degree(x[1:], times[1:], None if queries is None else queries[1:])
     together = attention(x, times, queries)

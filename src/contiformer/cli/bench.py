@@ -25,7 +25,7 @@ def attention(
         bool, typer.Option("--json", help="Print only JSON on stdout; progress goes to stderr.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Under a minute: few repeats, short lengths, nothing written by default.")
+        bool, typer.Option("--quick", help="A taste: few repeats, short lengths, nothing written by default.")
     ] = False,
     pairwise: Annotated[
         bool, typer.Option("--pairwise/--no-pairwise", help="Time the paper's algorithm too: minutes, gigabytes.")
@@ -33,7 +33,7 @@ def attention(
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="Where the time goes. Always shown when a bar is missed.")
     ] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch. [default: as torch chooses]")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: as torch chooses).")] = None,
     shape: Annotated[
         list[str] | None, typer.Option(metavar="BxN", help="Batch and length to measure; may be repeated.")
     ] = None,
@@ -41,8 +41,8 @@ def attention(
         Path | None,
         typer.Option(
             file_okay=False,
-            help=f"Where attention.json, growth.csv and growth.png go. [default: {DEFAULT_OUTPUT}; "
-            "with --quick or --shape nowhere]",
+            help=f"Where attention.json, growth.csv and growth.png go (default: {DEFAULT_OUTPUT}; "
+            "with --quick or --shape nowhere).",
         ),
     ] = None,
 ) -> None:

@@ -83,8 +83,10 @@ class CellSums:
         reached = torch.ones(size, size + 1, device=flat.device, dtype=flat.dtype).triu(1)
         within = _outward_sums(each, reached)
         left = right = None
-        # the moments from the block's left edge to each point, and from each point to its right edge
-        before, after = reached.T[:size] @ moments, (1 - reached).T @ moments
+        # the moments from the block's left edge to each point, and from each point to its right edge; within one block
+        # of knots nobody asks for them
+        asked = moments if blocks > 1 or cell is not None else moments[..., :0]
+        before, after = reached.T[:size] @ asked, (1 - reached).T @ asked
         if blocks > 1:
             crossed = flat @ after[:, :, :, 0].mT
             crossed = pad(crossed, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size)).transpose(3, 4)
