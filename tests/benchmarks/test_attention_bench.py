@@ -211,6 +211,22 @@ class TestMemory:
             measure_here(Job("layer", TINY))
 
 
+class TestMemoryBars:
+    def test_the_largest_of_several_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        peaks = iter([100.0, 3000.0, 200.0])
+        monkeypatch.setattr(attention, "cost_in_fresh_process", lambda _: Cost(1.0, next(peaks)))
+        use = attention.measure_memory(TINY, True, 2000.0)
+        assert use.peaks_mb == (100.0, 3000.0, 200.0)
+        assert use.peak_mb == 3000.0
+        assert not use.met
+
+    def test_unknown_is_not_met(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(attention, "cost_in_fresh_process", lambda _: Cost(1.0, None))
+        use = attention.measure_memory(TINY, True, 2000.0)
+        assert use.peak_mb is None
+        assert not use.met
+
+
 class TestGrowth:
     @pytest.mark.parametrize(("lengths", "followed"), [((2, 4, 8), [2, 4, 8]), ((2, 4, 1000), [2, 4])])
     def test_pairwise_while_it_can(

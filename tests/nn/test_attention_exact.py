@@ -1,6 +1,7 @@
 """``rule="exact"`` against the converged oracle."""
 
 import warnings
+from itertools import pairwise
 
 import pytest
 import torch
@@ -144,7 +145,7 @@ def _mean_flow(matrix, gap):
 
 
 def _linear_score(matrix, key, start, end, knots, at_knots, known, heads):
-    """Mean of ``q·k`` per head, cell by cell, with ``q`` linear on each, held outside the knots and beyond ``known``."""
+    """Mean of ``q·k`` per head, cell by cell: ``q`` is linear on each, held outside the knots and beyond ``known``."""
 
     def query(t):
         t = min(max(min(float(t), float(known)), float(knots[0])), float(knots[-1]))
@@ -163,7 +164,7 @@ def _linear_score(matrix, key, start, end, knots, at_knots, known, heads):
     stops = sorted({t for t in (*knots.tolist(), float(known)) if low < t < high})
     stops = [float(start), *(stops if start < end else stops[::-1]), float(end)]
     total, state = 0.0, key
-    for a, b in zip(stops, stops[1:]):
+    for a, b in pairwise(stops):
         flow, once, twice = _flow_and_integrals(matrix, b - a)
         rise = (query(b) - query(a)) / (b - a)
         # ∫_0^r (q_a + rise s)·exp(A s) k ds, with ∫ s exp(A s) ds = r ∫ exp - ∫ (r - s) exp

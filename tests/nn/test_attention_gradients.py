@@ -1,13 +1,13 @@
 """Gradients, above all those of the passes that are written by hand."""
 
 import copy
-from importlib import import_module
 
 import pytest
 import torch
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
+from contiformer.native import library as native
 from contiformer.nn import ContinuousAttention
 from tests.problems import WIDTH, irregular_times, largest, make_attention, normal, sorted_times, spaced_times
 
@@ -72,8 +72,8 @@ def test_gradients_of_inputs_and_parameters(options, anywhere):
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_of_every_single_input_and_parameter(causal):
     """The slow check of all entries, for the default and its causal form."""
-    attention = ContinuousAttention(4, 2, degree=7, causal=causal).double()
-    x, times = normal(1, 4, 4).requires_grad_(), sorted_times(1, 4)
+    attention = ContinuousAttention(4, 2, degree=5, causal=causal).double()
+    x, times = normal(1, 3, 4).requires_grad_(), sorted_times(1, 3)
     names, parameters = zip(*((n, p.detach().requires_grad_()) for n, p in attention.named_parameters()))
 
     def output(x, *parameters):
@@ -130,7 +130,7 @@ def test_gradients_at_the_knots_are_those_of_queries_at_the_same_times(causal):
 @in_both_places
 def test_float32_has_the_gradients_of_float64(field, causal, kernels, anywhere, monkeypatch):
     if kernels == "without":
-        monkeypatch.setattr(import_module("contiformer.native.library"), "library", lambda: None)
+        monkeypatch.setattr(native, "kernels", lambda: None)
     exact = make_attention(degree=11, field=field, causal=causal)
     rounded = copy.deepcopy(exact).float()
     exact.load_state_dict(rounded.state_dict())
@@ -240,12 +240,22 @@ def test_spectral_refuses_times_that_require_a_gradient(rule):
         attention(normal(1, 4, WIDTH), sorted_times(1, 4).requires_grad_())
 
 
-@pytest.mark.parametrize("rule", ["exact", "linear", "gauss"])
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"interpolation": "hermite"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rule": "linear"},
+        {"rule": "gauss"},
+        {"causal": True},
+        {"interpolation": "hermite"},
+        {"interpolation": "cubic"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("masked", [False, True])
 @in_both_places
-def test_pairwise_gives_the_gradient_of_the_times(rule, options, masked, anywhere):
-    attention = make_attention(method="pairwise", rule=rule, step_size=0.5, field="concat", **options)
+def test_pairwise_gives_the_gradient_of_the_times(options, masked, anywhere):
+    attention = make_attention(method="pairwise", step_size=1.0, field="concat", **options)
     x, times = normal(2, 5, WIDTH), spaced_times(2, 5).requires_grad_()
     mask = torch.tensor([[True, True, False, True, True], [True, True, True, False, False]]) if masked else None
     queries = queries_off_the_knots(2) if anywhere else None

@@ -162,7 +162,9 @@ CAUSAL = [
     {"continuous_scores": False},
     {"method": "pairwise", "step_size": 0.5},
 ]
-every_causal_option = pytest.mark.parametrize("options", CAUSAL, ids=lambda o: " ".join(map(str, o.values())) or "default")
+every_causal_option = pytest.mark.parametrize(
+    "options", CAUSAL, ids=lambda o: " ".join(map(str, o.values())) or "default"
+)
 
 
 @every_causal_option
@@ -228,7 +230,7 @@ def test_later_queries_do_not_change_the_answers_of_a_causal_model(dtype):
 
 
 def test_cubic_interpolation_is_not_causal_and_says_so():
-    with pytest.raises(ValueError, match="interpolation='cubic'.*causal"):
+    with pytest.raises(ValueError, match=r"interpolation='cubic'.*causal"):
         ContinuousAttention(WIDTH, HEADS, interpolation="cubic", causal=True)
 
 

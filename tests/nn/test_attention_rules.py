@@ -52,7 +52,9 @@ def assert_same(fast, slow, tolerance, draw_times=irregular_times):
 
 @pytest.mark.parametrize(("rule", "points"), RULES)
 @pytest.mark.parametrize(
-    ("interpolation", "causal"), [("linear", False), ("cubic", False), ("hermite", True)], ids=["linear", "cubic", "causal"]
+    ("interpolation", "causal"),
+    [("linear", False), ("cubic", False), ("hermite", True)],
+    ids=["linear", "cubic", "causal"],
 )
 @pytest.mark.parametrize("draw_times", [irregular_times, spaced_times])
 def test_spectral_equals_pairwise(rule, points, interpolation, causal, draw_times):
@@ -109,10 +111,7 @@ def discrete(attention, x, times, queries, allowed):
     q, k, v = (split_heads(p(x), HEADS) for p in (attention.q_proj, attention.k_proj, attention.v_proj))
     if queries is not None:
         q = torch.stack(
-            [
-                torch.stack([_numpy_interp(queries[b], times[b], q[b, h]) for h in range(HEADS)])
-                for b in range(len(x))
-            ]
+            [torch.stack([_numpy_interp(queries[b], times[b], q[b, h]) for h in range(HEADS)]) for b in range(len(x))]
         )
     mixed = scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     return attention.out_proj(mixed.transpose(1, 2).flatten(2))

@@ -75,10 +75,10 @@ def show(results: Results, console: Console | None = None) -> None:
         console.print(growth_table(results.growth))
     for use in results.memory:
         passes = "forward + backward" if use.backward else "forward"
-        peak = "not known" if use.peak_mb is None else f"{use.peak_mb:.0f} MB"
+        peak = "not known" if use.peak_mb is None else " / ".join(f"{one:.0f}" for one in use.peaks_mb) + " MB"
         console.print(
             f"memory, {use.batch} x {use.length}, d_model {use.d_model}, {passes}: {peak}, "
-            f"bar {use.most_mb:.0f} {_mark(use.met)}"
+            f"each below {use.most_mb:.0f} {_mark(use.met)}"
         )
     for part in results.breakdown:
         console.print(breakdown_table(part))

@@ -77,6 +77,24 @@ class Observations:
             start, end = torch.minimum(start, asked.amin(1)), torch.maximum(end, asked.amax(1))
         return start.detach(), end.detach()
 
+    def ties_apart(self) -> Observations | None:
+        """The same with equal times moved apart by 1e-12 of the window, or None where that would change their order.
+
+        Distinct times take the fast way through attention, which needs no exception for gaps of zero.
+        """
+        obs = self.times.shape[1]
+        index = torch.arange(obs, device=self.times.device).expand_as(self.times)
+        fresh = torch.ones_like(self.valid)
+        fresh[:, 1:] = self.times[:, 1:] > self.times[:, :-1]
+        rank = index - torch.where(fresh, index, 0).cummax(1).values
+        window = self.times[:, -1:] - self.times[:, :1]
+        rounding = 4 * torch.finfo(self.times.dtype).eps * self.times.abs().amax(1, keepdim=True)
+        moved = self.times + torch.maximum(1e-12 * window, rounding) * rank
+        moved = torch.where(self.valid, moved, moved.gather(1, self.lengths[:, None] - 1))
+        if bool((self.valid[:, 1:] & (moved[:, 1:] <= moved[:, :-1])).any()):
+            return None
+        return replace(self, times=moved, distinct_knots=True)
+
     def to_input_order(self, result: Tensor, dim: int = 1) -> Tensor:
         """Put rows back to where they came from, with zeros in place of the invalid ones."""
         if self.order is None:

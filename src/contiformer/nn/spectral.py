@@ -24,7 +24,9 @@ from contiformer.nn.rules import AttentionRule
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.trajectories import evaluate_basis
 
+#: Rows are taken in chunks of at most so many, and of at most so many scores: their temporaries stay small.
 ROWS = 128
+SCORES = 2**20
 #: Weights beyond this many are recomputed in the backward pass instead of kept.
 KEEP_WEIGHTS = 2**25
 
@@ -200,6 +202,7 @@ def _chunks_anywhere(
             torch.searchsorted(points, queries.detach().contiguous(), right=True).sub(1).clamp(0, points.shape[1] - 2)
         )
     size = points.shape[1] if sums is None else sums.size
+    most_rows = max(16, min(ROWS, SCORES // (points.numel() * heads)))
     block = left // size
     order = torch.argsort(block, dim=1, stable=True)
     block_sorted = block.gather(1, order)
@@ -213,8 +216,8 @@ def _chunks_anywhere(
 
     def chunks() -> Iterator[Rows]:
         for number, rows_here in enumerate(most):
-            for start in range(0, rows_here, ROWS):
-                stop = min(start + ROWS, rows_here)
+            for start in range(0, rows_here, most_rows):
+                stop = min(start + most_rows, rows_here)
                 wanted = first[:, number : number + 1] + torch.arange(start, stop, device=queries.device)
                 index = order.gather(1, wanted.clamp(max=count - 1))
                 # a sequence with fewer rows in this block fills up with a query from elsewhere, which is not read back
