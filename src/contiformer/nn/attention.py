@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Literal, overload
 
@@ -18,6 +19,7 @@ from contiformer.nn.spectral import spectral_attention
 from contiformer.paths.interpolation import INTERPOLATIONS, Interpolation, PiecewisePolynomial, interpolate
 from contiformer.paths.trajectories import (
     Pieces,
+    ResolutionWarning,
     Trajectories,
     fixed_pieces,
     solve_trajectories,
@@ -121,8 +123,8 @@ class ContinuousAttention(nn.Module):
             raise ValueError(f"degree must be 'auto' or a positive integer, got {degree!r}")
         if not 0 < step_size <= 2:
             raise ValueError(f"step_size must be in (0, 2], the interval it divides, got {step_size!r}")
-        if not piece_length > 0:
-            raise ValueError(f"piece_length must be positive, got {piece_length!r}")
+        if not 0 < piece_length < float("inf"):
+            raise ValueError(f"piece_length must be positive and finite, got {piece_length!r}")
         self.rule = AttentionRule(
             rule, points, causal, continuous_scores, continuous_values, normalize_scores, normalize_values, dropout
         )
@@ -164,6 +166,9 @@ class ContinuousAttention(nn.Module):
         return_weights: Literal[True],
     ) -> tuple[Tensor, Tensor]: ...
 
+    # torch.compile takes the rest of a model and leaves this as it is: the passes below are compiled by hand already,
+    # and how far the degree is raised depends on the data
+    @torch.compiler.disable
     def forward(
         self,
         x: Float[Tensor, "batch obs d"],
@@ -199,8 +204,8 @@ class ContinuousAttention(nn.Module):
         batch, obs = seen.times.shape
         rule = self.rule if self.training else replace(self.rule, dropout=0.0)
         queries = seen.times if seen.query_times is None else seen.query_times
-        if obs == 0 or batch == 0:
-            shape = (batch, self.n_heads, queries.shape[1], 0)
+        if 0 in (batch, obs, queries.shape[1]):
+            shape = (batch, self.n_heads, queries.shape[1], obs)
             return q.new_zeros(batch, queries.shape[1], self.d_model), q.new_zeros(shape) if return_weights else None
         path = interpolate(self.interpolation, seen.times, q, seen.lengths, distinct=seen.distinct)
         if self._may_move_ties(seen):
@@ -220,7 +225,7 @@ class ContinuousAttention(nn.Module):
     def _may_move_ties(self, seen: Observations) -> bool:
         """Whether equal times can be moved apart unnoticed: by a linear path and where nobody asks who was first."""
         plain = self.method == "spectral" and self.interpolation == "linear" and not self.rule.causal
-        return plain and seen.query_times is None and not seen.distinct_knots and not torch.compiler.is_compiling()
+        return plain and seen.query_times is None and not seen.distinct_knots
 
     def _spectral(
         self,
@@ -236,17 +241,12 @@ class ContinuousAttention(nn.Module):
         automatic = self.degree == "auto" and not rule.causal
         degree = AUTO_DEGREES[level] if automatic else CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)
         solved, pieces = self._trajectories(seen, k, v, rule, degree)
-        if solved is not None and not torch.compiler.is_compiling():
-            used = seen.valid.T[None]
-            if rule.causal:
-                used = used & (pieces.edges.T[1:, None] > seen.times.T)
-            tail = solved.tail(used)
-            coarse = tail > RESOLVED
-            if bool(coarse.any()):
-                if automatic and level + 1 < len(AUTO_DEGREES):
-                    return self._refine(seen, path, k, v, rule, return_weights, level, coarse)
-                advice = f"Raise degree above {degree}, pass a smaller piece_length than {self.piece_length:g}, "
-                warn_unresolved(float(tail.max()), degree, advice + "or scale the times so that a sequence spans less.")
+        coarse = None if solved is None else _coarse(solved, seen, rule.causal)
+        if coarse is not None:
+            if automatic and level + 1 < len(AUTO_DEGREES):
+                return self._refine(seen, path, k, v, rule, return_weights, level, coarse[0])
+            advice = f"Raise degree above {degree}, pass a smaller piece_length than {self.piece_length:g}, "
+            warn_unresolved(coarse[1], degree, advice + "or scale the times so that a sequence spans less.")
         keys = self._keys(seen, k, v, solved, pieces, rule)
         return spectral_attention(
             path, keys, seen.query_times, rule, distinct=seen.distinct_knots, return_weights=return_weights
@@ -283,6 +283,15 @@ class ContinuousAttention(nn.Module):
         if not rule.continuous:
             return None, Pieces(torch.stack([start, end], dim=1))
         pieces = cut(start, end, self.piece_length, limit)
+        longest = 2 * float(pieces.half_lengths.max())
+        if longest > 1.001 * self.piece_length:
+            warnings.warn(
+                f"a window needs more than {limit} pieces of length {self.piece_length:g}: they are {longest:.3g} long "
+                "and may not resolve the trajectories. Scale the times so that a sequence spans about 1, ask for times "
+                "nearer to the observations, or pass a larger piece_length where the fields are slow.",
+                ResolutionWarning,
+                stacklevel=2,
+            )
         starts, fields = [], []
         if rule.continuous_scores:
             starts, fields = [k], [self.key_field]
@@ -313,3 +322,13 @@ class ContinuousAttention(nn.Module):
         valid = None if seen.complete else seen.valid
         key, value = split_heads(k, self.n_heads), split_heads(v, self.n_heads)
         return Keys(seen.times, valid, key, value, series[0], series[1], pieces)
+
+
+def _coarse(solved: Trajectories, seen: Observations, causal: bool) -> tuple[Bool[Tensor, "batch"], float] | None:
+    """Which sequences are not resolved, and the largest tail; None if all are."""
+    used = seen.valid.T[None]
+    if causal:
+        used = used & (solved.pieces.edges.T[1:, None] > seen.times.T)
+    tail = solved.tail(used)
+    coarse = tail > RESOLVED
+    return (coarse, float(tail.max())) if bool(coarse.any()) else None

@@ -66,16 +66,15 @@ class TimeEncoding(nn.Module):
     Frequencies are in radians per unit of the model's time. Shapes: t [...] -> [..., d_model].
     """
 
-    frequencies: Tensor
-
     def __init__(self, d_model: int, low: float = 1.0, high: float = 100.0) -> None:
         super().__init__()
         pairs = -(-d_model // 2)
-        exponent = torch.arange(pairs, dtype=torch.float64) / max(1, pairs - 1)
         self.d_model = d_model
-        self.register_buffer("frequencies", (low * (high / low) ** exponent).float(), persistent=False)
+        # plain numbers, because a buffer would be rounded by model.half() and stay so
+        self.frequencies = tuple(low * (high / low) ** (k / max(1, pairs - 1)) for k in range(pairs))
 
     def forward(self, t: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape d"]:
         """Encode times, in float32 or wider."""
-        angle = t.unsqueeze(-1) * self.frequencies.to(torch.promote_types(t.dtype, torch.float32))
+        wide = torch.promote_types(t.dtype, torch.float32)
+        angle = t.unsqueeze(-1) * torch.tensor(self.frequencies, dtype=wide, device=t.device)
         return torch.cat([angle.sin(), angle.cos()], dim=-1)[..., : self.d_model]

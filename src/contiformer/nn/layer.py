@@ -58,6 +58,7 @@ class ContiFormerLayer(nn.Module):
             z = torch.where(mask[..., None], z, 0.0)
         return z
 
+    @torch.compiler.disable
     def _input_path(
         self,
         x: Tensor,

@@ -121,7 +121,6 @@ def _check_shapes(x: Tensor, times: Tensor, queries: Tensor | None, mask: Tensor
             raise ValueError(f"{name} must be real numbers, got {value.dtype}")
 
 
-@torch.compiler.disable
 def _check_values(times: Tensor, queries: Tensor | None, valid: Tensor) -> tuple[bool, bool]:
     """Whether all rows are valid and whether valid times strictly increase; refuse what is not finite or sorted."""
     times = times.detach()
@@ -135,19 +134,19 @@ def _check_values(times: Tensor, queries: Tensor | None, valid: Tensor) -> tuple
     if queries is not None and not bool(torch.isfinite(queries).all()):
         row, column = torch.nonzero(~torch.isfinite(queries))[0].tolist()
         raise ValueError(f"query_times must be finite, got {float(queries[row, column])} in sequence {row}")
-    lowest = -torch.inf
+    before = times[:, :-1]
     if not complete:
-        # a masked row takes the time of the last valid one before it, so that it breaks no order
-        times = times.masked_fill(~valid, lowest).cummax(1).values
-        sorted_here = times.masked_fill(~valid, torch.inf)
-        gap = sorted_here[:, 1:] - times[:, :-1]
-    else:
-        gap = times[:, 1:] - times[:, :-1]
+        # each valid time against the last valid one before it
+        index = torch.arange(times.shape[1], device=times.device).expand_as(times)
+        last = torch.where(valid, index, -1).cummax(1).values[:, :-1]
+        before = torch.where(last >= 0, times.gather(1, last.clamp(min=0)), -torch.inf)
+    gap = times[:, 1:] - before
+    gap = gap if complete else gap.masked_fill(~valid[:, 1:], torch.inf)
     smallest = float(gap.min()) if gap.numel() else torch.inf
     if smallest < 0:
         row, column = torch.nonzero(gap < 0)[0].tolist()
         raise ValueError(
-            f"times must not decrease: sequence {row} has {float(times[row, column]):g} before "
+            f"times must not decrease: sequence {row} has {float(before[row, column]):g} before "
             f"{float(times[row, column + 1]):g} at position {column + 1}. Sort the observations by time first"
         )
     return complete, smallest > 0

@@ -51,7 +51,7 @@ def spectral_attention(
     order = back = None
     if query_times is None and distinct and keys.pieces.count == 1:
         sums = CellSums.at_knots(path, keys) if summed else None
-        if sums is not None and rule.normalized and not return_weights and not torch.compiler.is_compiling():
+        if sums is not None and rule.normalized and not return_weights:
             return _attend_at_knots(path, keys, sums, rule, keep_weights), None
         chunks: Iterator[Rows] = _chunks_at_knots(path, keys, sums, heads)
     else:

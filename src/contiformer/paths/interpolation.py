@@ -130,7 +130,9 @@ def _merge_equal_times(
         1, group[..., None].expand(-1, -1, width), torch.where(valid[..., None], values, 0.0)
     )
     mean = total / count.clamp(min=1)[..., None]
-    merged = torch.zeros_like(times).scatter(1, group, torch.where(valid, times, times.gather(1, lengths[:, None] - 1)))
+    # only the first row of a group gives its time: the others would count again in the gradient
+    slot = torch.where(fresh & valid, group, knots)
+    merged = times.new_zeros(batch, knots + 1).scatter(1, slot, times)[:, :knots]
     distinct = group[:, -1] + 1
     keep = torch.minimum(index.expand_as(group), distinct[:, None] - 1)
     return merged.gather(1, keep), mean.gather(1, keep[..., None].expand(-1, -1, width)), distinct

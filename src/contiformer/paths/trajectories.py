@@ -51,7 +51,10 @@ class Pieces:
             return torch.zeros_like(t, dtype=torch.long)
         inner = self.edges[:, 1:-1].contiguous()
         flat = t.detach().reshape(t.shape[0], -1).contiguous()
-        return torch.searchsorted(inner, flat, right=True).reshape(t.shape)
+        piece = torch.searchsorted(inner, flat, right=True)
+        # the end of a sequence belongs to its last piece, not to an empty one that stands behind it
+        last = (self.half_lengths > 0).sum(1, keepdim=True).sub(1).clamp(min=0)
+        return torch.minimum(piece, last).reshape(t.shape)
 
     def local(self, t: Float[Tensor, "batch *shape"], piece: Int[Tensor, "batch *shape"]) -> Float[Tensor, "..."]:
         """The variable ``x`` of time ``t`` on the given piece, clamped to [-1, 1]."""
@@ -68,7 +71,7 @@ class Pieces:
 def window_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], length: float, limit: int) -> Pieces:
     """Cut each window into equal pieces of at most ``length``; of more than that where ``limit`` pieces do not do."""
     window = end - start
-    wanted = torch.ceil(window / length - 1e-6).clamp(1, limit)
+    wanted = torch.ceil(window / length - 1e-9).clamp(1, limit)
     count = int(wanted.max()) if wanted.numel() else 1
     step = torch.arange(count + 1, device=start.device, dtype=start.dtype)
     share = torch.minimum(step / wanted[:, None], torch.ones_like(start)[:, None])
@@ -78,7 +81,7 @@ def window_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], le
 def fixed_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], length: float, limit: int) -> Pieces:
     """Pieces of exactly ``length`` from the start of each sequence: what comes later never moves an earlier edge."""
     needed = (end - start) / length
-    count = max(1, math.ceil(float(needed.max()) - 1e-6)) if needed.numel() else 1
+    count = max(1, math.ceil(float(needed.max()) - 1e-9)) if needed.numel() else 1
     if count > limit:
         raise ValueError(
             f"a causal sequence spans {float(needed.max()):.4g} pieces of length {length:g}, more than {limit}: "
@@ -92,11 +95,12 @@ def fixed_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], len
 class Trajectories:
     """``k_i(t) = Σ_m coefficients[p, m, :, i] T_m(x_p(t))`` on piece ``p``: one series for each observation.
 
-    Shapes: coefficients [P, M, S, N, B, d] for S stacked states.
+    Shapes: coefficients [P, M, S, N, B, d] for S stacked states; initial [S, N, B, d], the values at the observations.
     """
 
     coefficients: Float[Tensor, "pieces terms states obs batch d"]
     pieces: Pieces
+    initial: Float[Tensor, "states obs batch d"]
 
     @property
     def terms(self) -> int:
@@ -105,16 +109,18 @@ class Trajectories:
 
     @torch.no_grad()
     def tail(self, used: Bool[Tensor, "#pieces obs batch"]) -> Float[Tensor, "batch"]:
-        """How large the last two coefficients are beside the curve: about the relative error of the series.
+        """How large the last two coefficients are beside the curves: about the relative error of the series.
 
-        The root of the mean square over a sequence's ``used`` trajectories, the largest over states and pieces.
+        The root of the mean square over a sequence's ``used`` trajectories, the largest over states and pieces. Curves
+        that grow over a long window are measured by their size at the start, which is where the others read them.
         """
         c = self.coefficients.detach()
         keep = used[:, None, :, :, None].to(c.dtype)
         last = (c[:, -2:].abs().sum(1).square() * keep).sum((-3, -1))
         size = (c.square().sum(1) * keep).sum((-3, -1))
-        ratio = last / size.clamp(min=torch.finfo(c.dtype).tiny)
-        return ratio.sqrt().amax((0, 1))
+        start = (self.initial.detach().square() * keep).sum((-3, -1))
+        scale = torch.maximum(torch.minimum(start, size), 1e-3 * size)
+        return (last / scale.clamp(min=torch.finfo(c.dtype).tiny)).sqrt().amax((0, 1))
 
 
 def nodes_for_degree(degree: int) -> int:
@@ -144,19 +150,19 @@ def solve_trajectories(
     """
     nodes = nodes_for_degree(degree)
     fast = getattr(field, "sweep", None)
-    if fast is None or torch.compiler.is_compiling():
+    if fast is None:
         data = sweep(field, initial, SweepPlan.of(times, pieces, nodes, causal))
     else:
         data = fast(initial, times, pieces, nodes, causal)
     matrix = _coefficient_matrix(nodes, initial)
     if pieces.count == 1:
-        return Trajectories((matrix @ data.view(2 * nodes, -1)).view(1, -1, *initial.shape), pieces)
+        return Trajectories((matrix @ data.view(2 * nodes, -1)).view(1, -1, *initial.shape), pieces, initial)
     index = torch.arange(pieces.count)[:, None] * (nodes - 1) + torch.arange(nodes)
     # the derivatives came scaled for pieces of full length; a piece of length zero has none
     proper = (pieces.half_lengths > 0).T.to(initial.dtype)[:, None, None, None, :, None]
     values, slopes = data[0][index], data[1][index] * proper
     coefficients = matrix @ torch.cat([values, slopes], 1).view(pieces.count, 2 * nodes, -1)
-    return Trajectories(coefficients.view(pieces.count, 2 * nodes, *initial.shape), pieces)
+    return Trajectories(coefficients.view(pieces.count, 2 * nodes, *initial.shape), pieces, initial)
 
 
 def _coefficient_matrix(nodes: int, like: Tensor) -> Float[Tensor, "terms data"]:
@@ -198,7 +204,7 @@ class SweepPlan:
         """Times are sorted, so the observations that move are slices: the smallest that serve the whole batch."""
         half, grid, substeps = pieces.half_lengths, node_times(pieces, nodes), substeps_for(nodes)
         obs, steps = times.shape[0], grid.shape[1] - 1
-        if torch.compiler.is_compiling() or times.numel() == 0:
+        if times.numel() == 0:
             return cls(times, grid.T, half[:, 0], [obs] * steps, [slice(0, obs)] * steps, substeps)
         columns = times.T.contiguous()
         before = torch.searchsorted(columns, grid)
