@@ -20,7 +20,7 @@ test: install
 	$(BIN)/ruff check src tests examples
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
 	$(BIN)/python -m coverage report --include='src/contiformer/paths/*,src/contiformer/nn/*' --fail-under=90
 
 bench: install

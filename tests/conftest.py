@@ -2,6 +2,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+# the suite runs in several processes, and its tensors are small
+torch.set_num_threads(1)
+
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("suite")
 

@@ -74,8 +74,9 @@ def test_default_degree_in_float32_is_within_a_thousandth_of_the_outputs_scale(p
     assert largest(found - expected) < 1e-3 * largest(expected)
 
 
-@pytest.mark.parametrize(("interpolation", "causal"), PATHS)
-@pytest.mark.parametrize("n", [65, 200])
+@pytest.mark.parametrize(
+    ("n", "interpolation", "causal"), [(65, *path) for path in PATHS] + [(200, "linear", False), (200, "linear", True)]
+)
 def test_long_sequences_with_close_and_equal_times(n, interpolation, causal):
     """More than one block of 64 points; with equal times, and without, which is another way through the code."""
     attention = make_attention(interpolation=interpolation, causal=causal)

@@ -25,26 +25,36 @@ def demo(
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from contiformer.experiments import spiral_demo, spiral_picture  # noqa: PLC0415
+    from contiformer.experiments.spiral_demo import one_thread  # noqa: PLC0415
 
     console = Console(quiet=quiet, highlight=False)
     try:
-        spiral_picture.require_matplotlib()
-        output.mkdir(parents=True, exist_ok=True)
-        data = spiral_demo.make_data(seed)
-        model = spiral_demo.make_model(data.train, seed)
-        console.print(
-            f"{len(data.train)} spirals to learn from, {spiral_demo.POINTS} points of the first half of each, "
-            f"noise {spiral_demo.NOISE}; one layer, {sum(p.numel() for p in model.parameters()):,} parameters"
-        )
-        outcome = _fit_with_progress(model, data, seconds, seed, console)
+        with one_thread():
+            picture = _run(seconds, seed, output, console)
     except (ModuleNotFoundError, FloatingPointError, OSError) as error:
         typer.secho(f"Error: {error}", fg="red", err=True)
         raise typer.Exit(1) from error
+    typer.echo(str(picture))
+
+
+def _run(seconds: float, seed: int, output: Path, console: Console) -> Path:
+    from contiformer.experiments import spiral_demo, spiral_picture  # noqa: PLC0415
+
+    # what can fail, before the training
+    spiral_picture.require_matplotlib()
+    output.mkdir(parents=True, exist_ok=True)
+    data = spiral_demo.make_data(seed)
+    model = spiral_demo.make_model(data.train, seed)
+    size = sum(p.numel() for p in model.parameters())
+    console.print(
+        f"{len(data.train)} spirals to learn from, {spiral_demo.POINTS} noisy points of the first half of each; "
+        f"one layer, {size:,} parameters"
+    )
+    outcome = _fit_with_progress(model, data, seconds, seed, console)
     _show(model, data, outcome, seed, console)
     picture = output / "spirals.png"
     spiral_picture.draw(model, spiral_picture.examples(data.test), picture)
-    typer.echo(str(picture))
+    return picture
 
 
 def _fit_with_progress(model: SpiralModel, data: Data, seconds: float, seed: int, console: Console) -> Outcome:
