@@ -47,7 +47,7 @@ def _run(seconds: float, seed: int, output: Path, console: Console) -> Path:
     model = spiral_demo.make_model(data.train, seed)
     size = sum(p.numel() for p in model.parameters())
     console.print(
-        f"{len(data.train)} spirals to learn from, {spiral_demo.POINTS} noisy points of the first half of each; "
+        f"{len(data.train)} spirals to learn from, {spiral_demo.POINTS} noisy points of the first half of each;\n"
         f"one layer, {size:,} parameters"
     )
     outcome = _fit_with_progress(model, data, seconds, seed, console)

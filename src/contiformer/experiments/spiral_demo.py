@@ -155,7 +155,7 @@ def fit(
             if not math.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss} after {step} steps")
             elapsed = time.perf_counter() - start
-            if elapsed - checked >= seconds / VALIDATIONS:
+            if elapsed - checked >= max(1.0, seconds / VALIDATIONS):
                 checked = elapsed
                 best.look(cast(SpiralModel, averaged.module))
             notify(Report(step, elapsed, loss, best.error))

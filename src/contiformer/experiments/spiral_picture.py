@@ -10,7 +10,7 @@ import torch
 from contiformer.data.synthetic import Spirals
 from contiformer.experiments.spiral_demo import SpiralModel
 
-TRUTH, OBSERVED, WITHIN, BEYOND = "0.55", "0.1", "#0072b2", "#d55e00"
+TRUTH, OBSERVED, WITHIN, BEYOND = "0.8", "0.15", "#0072b2", "#d55e00"
 EACH_WAY, RESOLUTION = 2, 1000
 
 
@@ -37,14 +37,17 @@ def draw(model: SpiralModel, spirals: Spirals, path: Path) -> None:
     curves = model.curves(spirals, times.expand(len(spirals), -1))
     within = times <= half
 
-    figure = Figure(figsize=(3.1 * len(spirals), 3.7), layout="constrained")
+    figure = Figure(figsize=(3 * len(spirals), 3.5), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(spirals), sharex=True, sharey=True, squeeze=False)[0]
+    panels = figure.subplots(1, len(spirals), squeeze=False)[0]
     for panel, clean, seen, curve in zip(panels, spirals.clean, spirals.observed_values, curves, strict=True):
-        panel.plot(*clean.T, color=TRUTH, linewidth=1.0, label="truth", zorder=3)
-        panel.plot(*curve[within].T, color=WITHIN, linewidth=2.2, label="prediction, observed half")
-        panel.plot(*curve[~within].T, color=BEYOND, linewidth=2.2, label="prediction, beyond the observations")
-        panel.scatter(*seen.T, color=OBSERVED, s=9, linewidths=0, label="noisy observations", zorder=4)
+        # a wide band under the thin prediction: where they part, it shows
+        panel.plot(*clean.T, color=TRUTH, linewidth=5, solid_capstyle="round", label="true curve")
+        panel.plot(*curve[within].T, color=WITHIN, linewidth=1.6, label="prediction, observed half")
+        panel.plot(*curve[~within].T, color=BEYOND, linewidth=1.6, label="prediction, beyond all observations")
+        panel.scatter(
+            *seen.T, color=OBSERVED, s=14, edgecolors="white", linewidths=0.5, label="noisy observations", zorder=3
+        )
         panel.set_aspect("equal")
         panel.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()

@@ -35,7 +35,7 @@ class PiecewisePolynomial:
     ) -> tuple[Int[Tensor, "batch query"], Float[Tensor, "batch query"]]:
         """The cell of each time and the local variable ``s`` there; ``s`` is differentiable in ``t``."""
         last = self.knots.shape[1] - 1
-        cell = torch.searchsorted(self.knots, t.detach().contiguous(), right=True).sub(1).clamp(0, last)
+        cell = torch.searchsorted(self.knots.contiguous(), t.detach().contiguous(), right=True).sub(1).clamp(0, last)
         return cell, self.local(t, cell)
 
     def local(self, t: Float[Tensor, "batch query"], cell: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query"]:
