@@ -16,5 +16,8 @@ def _same_draws_in_any_order_of_tests():
 
 def pytest_collection_modifyitems(items):
     # not in pyproject.toml: there it would import the package before its coverage is measured
+    warning = "contiformer.paths.trajectories.ResolutionWarning"
     for item in items:
-        item.add_marker(pytest.mark.filterwarnings("error::contiformer.paths.trajectories.ResolutionWarning"))
+        own_filters = [text for marker in item.iter_markers("filterwarnings") for text in marker.args]
+        if not any("Warning" in text for text in own_filters):
+            item.add_marker(pytest.mark.filterwarnings(f"error::{warning}"))
