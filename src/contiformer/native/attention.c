@@ -4,30 +4,40 @@
 
 #include "common.h"
 
-/* sums[i][m] = sum of each[i][n] over the cells n between points i and m, for count blocks of [size, size]. */
-DISPATCH void outward_forward(const float *each, float *sums, long size, long begin, long end) {
+typedef struct {
+    long size;
+    const float *from;
+    float *to;
+} Outward;
+
+/* sums[i][m] = sum of each[i][n] over the cells n between points i and m, for blocks of [size, size]. */
+DISPATCH int outward_forward(const Outward *w, long begin, long end) {
+    const long size = w->size;
     for (long block = begin; block < end; block++)
         for (long i = 0; i < size; i++) {
-            const float *in = each + (block * size + i) * size;
-            float *out = sums + (block * size + i) * (size + 1);
+            const float *in = w->from + (block * size + i) * size;
+            float *out = w->to + (block * size + i) * (size + 1);
             float total = 0;
             out[i] = 0;
             for (long m = i; m < size; m++) out[m + 1] = total += in[m];
             total = 0;
             for (long m = i - 1; m >= 0; m--) out[m] = total += in[m];
         }
+    return 0;
 }
 
-DISPATCH void outward_backward(const float *g_sums, float *g_each, long size, long begin, long end) {
+DISPATCH int outward_backward(const Outward *w, long begin, long end) {
+    const long size = w->size;
     for (long block = begin; block < end; block++)
         for (long i = 0; i < size; i++) {
-            const float *in = g_sums + (block * size + i) * (size + 1);
-            float *out = g_each + (block * size + i) * size;
+            const float *in = w->from + (block * size + i) * (size + 1);
+            float *out = w->to + (block * size + i) * size;
             float total = 0;
             for (long n = size - 1; n >= i; n--) out[n] = total += in[n + 1];
             total = 0;
             for (long n = 0; n < i; n++) out[n] = total += in[n];
         }
+    return 0;
 }
 
 typedef struct {

@@ -9,10 +9,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer.native.library import kernels, share_out, threads_for
+from contiformer.native.library import share_out, threads_for
 
 #: Fewer elements than this are not worth a second thread.
-_ELEMENTS_PER_THREAD = 2**15
+_ELEMENTS_PER_THREAD = 2**13
+
+
+class _OutwardStruct(ctypes.Structure):
+    """The struct of attention.c."""
+
+    _fields_ = (("size", ctypes.c_long), ("source", ctypes.c_void_p), ("target", ctypes.c_void_p))
 
 
 class _Outward(torch.autograd.Function):
@@ -34,10 +40,8 @@ class _Outward(torch.autograd.Function):
 
 def _outward(name: str, source: Tensor, target: Tensor, size: int) -> None:
     blocks = source.numel() // max(1, source.shape[-1] * source.shape[-2])
-    pointers = ctypes.c_void_p(source.data_ptr()), ctypes.c_void_p(target.data_ptr()), ctypes.c_long(size)
-    call = getattr(kernels(), name)
-    call.restype = None
-    share_out(call, [pointers] * threads_for(source.numel(), _ELEMENTS_PER_THREAD), blocks)
+    struct = _OutwardStruct(size, source.data_ptr(), target.data_ptr())
+    share_out(name, [struct] * threads_for(source.numel(), _ELEMENTS_PER_THREAD), blocks)
 
 
 def outward_sums(each: Tensor) -> Tensor:
@@ -60,4 +64,4 @@ def gap_softmax(name: str, struct: GapSoftmax, items: int) -> None:
     """Call ``softmax_forward`` or ``softmax_backward`` for all ``items = batch * heads``."""
     work = items * struct.rows * struct.keys
     threads = min(items, threads_for(work, _ELEMENTS_PER_THREAD))
-    share_out(getattr(kernels(), name), [(ctypes.byref(struct),)] * threads, items)
+    share_out(name, [struct] * threads, items)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-_ABI = 2
+_ABI = 3
 
 
 @cache
@@ -36,8 +35,17 @@ def usable(like: Tensor) -> bool:
 
 
 @cache
-def _pool(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="contiformer")
+def _parallel() -> ctypes.c_void_p:
+    """Entry of the OpenMP runtime that PyTorch has loaded, or null where that is not GNU's.
+
+    Its own threads, since two runtimes fight for the cores: those of PyTorch spin while they wait for work.
+    """
+    for path in Path(torch.__file__).parent.glob("lib/libgomp*.so*"):
+        try:
+            return ctypes.cast(ctypes.CDLL(str(path)).GOMP_parallel, ctypes.c_void_p)
+        except (OSError, AttributeError):
+            continue
+    return ctypes.c_void_p(None)
 
 
 def threads_for(items: int, per_thread: int) -> int:
@@ -45,17 +53,14 @@ def threads_for(items: int, per_thread: int) -> int:
     return max(1, min(torch.get_num_threads(), items // per_thread))
 
 
-def share_out(call: Callable[..., int | None], arguments: Sequence[tuple[object, ...]], items: int) -> None:
-    """Divide the items into one contiguous range for each tuple of arguments, and call them at once.
+def share_out(name: str, works: Sequence[ctypes.Structure], items: int) -> None:
+    """Divide the items into one contiguous range for each struct, and call the kernel ``name`` on all of them at once.
 
     The kernels release Python's lock while they run. They return non-zero when they got no working memory.
     """
-    share = -(-items // len(arguments))
-    calls = [
-        (*some, ctypes.c_long(n * share), ctypes.c_long(min((n + 1) * share, items)))
-        for n, some in enumerate(arguments)
-    ]
-    others = [_pool(len(calls) - 1).submit(call, *some) for some in calls[1:]]
-    results = [call(*calls[0]), *(other.result() for other in others)]
-    if any(results):
+    compiled = kernels()
+    assert compiled is not None
+    pointers = (ctypes.c_void_p * len(works))(*(ctypes.addressof(work) for work in works))
+    kernel = ctypes.cast(getattr(compiled, name), ctypes.c_void_p)
+    if compiled.share_out(kernel, pointers, ctypes.c_long(len(works)), ctypes.c_long(items), _parallel()):
         raise MemoryError("a compiled kernel could not get its working memory")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer.native.library import kernels, share_out, threads_for
+from contiformer.native.library import share_out, threads_for
 from contiformer.native.library import usable as kernels_usable
 from contiformer.paths.trajectories import Pieces, node_times, substeps_for
 
@@ -65,22 +65,18 @@ class _NativeSweep(torch.autograd.Function):
         steps: tuple[int, int, bool],
         constants: tuple[float | None, float, float],
     ) -> Tensor:
-        compiled = kernels()
-        assert compiled is not None
         given = [None if x is None else x.contiguous() for x in (initial, matrix, slope, bias, gain, shift)]
         data = initial.new_empty(2, clock[1].shape[0], *initial.shape)
         ctx.clock, ctx.steps, ctx.constants = clock, steps, constants
         rows = initial[..., 0].numel()
         struct = _describe(given, clock, steps, constants, data)
-        share_out(compiled.sweep_forward, [(ctypes.byref(struct),)] * threads_for(rows, _ROWS_PER_THREAD), rows)
+        share_out("sweep_forward", [struct] * threads_for(rows, _ROWS_PER_THREAD), rows)
         ctx.save_for_backward(*given, data)
         return data
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_data: Tensor) -> tuple[Tensor | None, ...]:
-        compiled = kernels()
-        assert compiled is not None
         *given, data = ctx.saved_tensors
         initial, matrix = given[:2]
         rows = initial[..., 0].numel()
@@ -97,7 +93,7 @@ class _NativeSweep(torch.autograd.Function):
             for name, total in zip(("g_matrix", "g_slope", "g_bias", "g_gain", "g_shift"), sums, strict=True):
                 setattr(struct, name, None if total is None else total[n].data_ptr())
             sweeps.append(struct)
-        share_out(compiled.sweep_backward, [(ctypes.byref(struct),) for struct in sweeps], rows)
+        share_out("sweep_backward", sweeps, rows)
         return g_initial, *(None if total is None else total.sum(0) for total in sums), None, None, None
 
 

@@ -1,0 +1,39 @@
+/* Dividing the items of a kernel among threads.
+
+   The threads are those of the OpenMP runtime that PyTorch itself runs on, by the entry point that GNU's compiler would
+   call: a second pool would fight for the cores with PyTorch's threads, which wait for work by spinning. */
+
+#include <stdatomic.h>
+
+#include "common.h"
+
+typedef int (*Kernel)(const void *work, long begin, long end);
+typedef void (*Parallel)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
+
+typedef struct {
+    Kernel kernel;
+    const void *const *works;
+    long count, items;
+    atomic_long next;
+    atomic_int failed;
+} Share;
+
+/* A runtime may give fewer threads than were asked for: each takes shares until none is left. */
+static void take_shares(void *data) {
+    Share *share = data;
+    const long size = (share->items + share->count - 1) / share->count;
+    for (long n; (n = atomic_fetch_add(&share->next, 1)) < share->count;) {
+        const long begin = n * size, end = begin + size < share->items ? begin + size : share->items;
+        if (begin < end && share->kernel(share->works[n], begin, end)) atomic_store(&share->failed, 1);
+    }
+}
+
+/* Calls kernel(works[n], begin, end) for count ranges that make up the items; NULL for parallel: one after the other. */
+int share_out(Kernel kernel, const void *const *works, long count, long items, Parallel parallel) {
+    Share share = {kernel, works, count, items, 0, 0};
+    if (parallel && count > 1)
+        parallel(take_shares, &share, (unsigned)count, 0);
+    else
+        take_shares(&share);
+    return atomic_load(&share.failed);
+}
