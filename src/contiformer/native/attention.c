@@ -40,17 +40,25 @@ DISPATCH int outward_backward(const Outward *w, long begin, long end) {
     return 0;
 }
 
+/* One block of query rows against all keys, see contiformer/nn/knot_attention.py. The keys before the block, in it and
+   after it come from three places. */
 typedef struct {
-    long heads, length, rows, keys, first;
+    /* the block is number `block` of `blocks` with `size` points each, and has rows first .. first + rows */
+    long heads, length, blocks, size, block, first, rows, keys;
     int causal;
     float scale;
     /* times [batch, length]; valid [batch, length] or NULL */
     const double *time;
     const unsigned char *valid;
-    /* [batch * heads, rows, keys], scores in and weights out; the gradient of the weights, then of the sums */
-    float *scores, *g;
+    /* products [batch * heads, rows, first] and [batch * heads, rows, keys - first - rows] */
+    const float *before, *after;
+    /* carries [batch * heads, blocks, length]; integrals [batch * heads, blocks, size, size], key by row */
+    const float *left, *right, *within;
+    /* [batch * heads, rows, keys]: weights; the gradient of the weights, then of the sums */
+    float *weights, *g;
     /* [batch * heads, length]: the sum of weights times gradients */
     const float *along;
+    float *g_left, *g_right, *g_within;
 } Softmax;
 
 INLINE void gap_factors(const Softmax *w, long batch, long row, float *factor) {
@@ -64,6 +72,16 @@ INLINE void gap_factors(const Softmax *w, long batch, long row, float *factor) {
     if (row < w->keys) factor[row] = w->scale;
 }
 
+INLINE void gather_scores(const Softmax *w, long bh, long r, const float *factor, float *s) {
+    const long stop = w->first + w->rows, beyond = w->keys - stop, place = bh * w->blocks + w->block;
+    const float *before = w->before + (bh * w->rows + r) * w->first, *left = w->left + place * w->length;
+    for (long i = 0; i < w->first; i++) s[i] = (before[i] + left[i]) * factor[i];
+    const float *within = w->within + place * w->size * w->size + r;
+    for (long i = 0; i < w->rows; i++) s[w->first + i] = within[i * w->size] * factor[w->first + i];
+    const float *after = w->after + (bh * w->rows + r) * beyond, *right = w->right + place * w->length + stop;
+    for (long i = 0; i < beyond; i++) s[stop + i] = (after[i] + right[i]) * factor[stop + i];
+}
+
 DISPATCH int softmax_forward(const Softmax *w, long begin, long end) {
     float *factor = malloc(w->keys * sizeof(float));
     if (!factor) return 1;
@@ -72,13 +90,12 @@ DISPATCH int softmax_forward(const Softmax *w, long begin, long end) {
         for (long bh = begin; bh < end; bh++) {
             if (bh == begin || bh % w->heads == 0) gap_factors(w, bh / w->heads, row, factor);
             const unsigned char *valid = w->valid ? w->valid + bh / w->heads * w->length : NULL;
-            float *s = w->scores + (bh * w->rows + r) * w->keys;
+            float *s = w->weights + (bh * w->rows + r) * w->keys;
             const long keys = w->causal && row + 1 < w->keys ? row + 1 : w->keys;
             float most = -3e38f, total = 0;
+            gather_scores(w, bh, r, factor, s);
             if (valid)
-                for (long i = 0; i < keys; i++) s[i] = valid[i] ? s[i] * factor[i] : -3e38f;
-            else
-                for (long i = 0; i < keys; i++) s[i] *= factor[i];
+                for (long i = 0; i < keys; i++) s[i] = valid[i] ? s[i] : -3e38f;
 #pragma omp simd reduction(max : most)
             for (long i = 0; i < keys; i++) most = s[i] > most ? s[i] : most;
 #pragma omp simd reduction(+ : total)
@@ -98,6 +115,19 @@ DISPATCH int softmax_forward(const Softmax *w, long begin, long end) {
     return 0;
 }
 
+/* The gradients of the carries: the sum over the rows for the keys that use them, zero for the others. */
+INLINE void sum_carries(const Softmax *w, long bh) {
+    const long stop = w->first + w->rows, place = bh * w->blocks + w->block;
+    float *left = w->g_left + place * w->length, *right = w->g_right + place * w->length;
+    memset(left, 0, w->length * sizeof(float));
+    memset(right, 0, w->length * sizeof(float));
+    for (long r = 0; r < w->rows; r++) {
+        const float *g = w->g + (bh * w->rows + r) * w->keys;
+        for (long i = 0; i < w->first; i++) left[i] += g[i];
+        for (long i = stop; i < w->keys; i++) right[i] += g[i];
+    }
+}
+
 DISPATCH int softmax_backward(const Softmax *w, long begin, long end) {
     float *factor = malloc(w->keys * sizeof(float));
     if (!factor) return 1;
@@ -105,13 +135,17 @@ DISPATCH int softmax_backward(const Softmax *w, long begin, long end) {
         const long row = w->first + r;
         for (long bh = begin; bh < end; bh++) {
             if (bh == begin || bh % w->heads == 0) gap_factors(w, bh / w->heads, row, factor);
-            const float *s = w->scores + (bh * w->rows + r) * w->keys;
+            const float *s = w->weights + (bh * w->rows + r) * w->keys;
             const float along = w->along[bh * w->length + row];
             float *g = w->g + (bh * w->rows + r) * w->keys;
 #pragma omp simd
             for (long i = 0; i < w->keys; i++) g[i] = (g[i] - along) * s[i] * factor[i];
+            float *within = w->g_within + (bh * w->blocks + w->block) * w->size * w->size + r;
+            for (long i = 0; i < w->rows; i++) within[i * w->size] = g[w->first + i];
         }
     }
+    if (w->blocks > 1)
+        for (long bh = begin; bh < end; bh++) sum_carries(w, bh);
     free(factor);
     return 0;
 }

@@ -50,14 +50,20 @@ def outward_sums(each: Tensor) -> Tensor:
 
 
 class GapSoftmax(ctypes.Structure):
-    """The struct of attention.c: rows of scores that are to be divided by differences of times before the softmax."""
+    """The struct of attention.c: rows of sums that are to be divided by differences of times before the softmax."""
 
     _fields_ = (
-        *((name, ctypes.c_long) for name in ("heads", "length", "rows", "keys", "first")),
+        *((n, ctypes.c_long) for n in ("heads", "length", "blocks", "size", "block", "first", "rows", "keys")),
         ("causal", ctypes.c_int),
         ("scale", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("time", "valid", "scores", "g", "along")),
+        *((n, ctypes.c_void_p) for n in ("time", "valid", "before", "after", "left", "right", "within")),
+        *((n, ctypes.c_void_p) for n in ("weights", "g", "along", "g_left", "g_right", "g_within")),
     )
+
+    def point_to(self, **tensors: Tensor | None) -> None:
+        """Set the pointers of these names; the tensors must be contiguous and outlive the struct."""
+        for name, tensor in tensors.items():
+            setattr(self, name, None if tensor is None else tensor.data_ptr())
 
 
 def gap_softmax(name: str, struct: GapSoftmax, items: int) -> None:

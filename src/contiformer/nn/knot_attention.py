@@ -66,11 +66,12 @@ class KnotProblem:
             mask = later if mask is None else mask | later
         return mask
 
-    def described(self, rows: slice, weights: Tensor, heads: int) -> GapSoftmax:
+    def described(self, block: tuple[int, slice, slice], blocks: int, heads: int) -> GapSoftmax:
         """The same for the compiled kernel."""
-        struct = GapSoftmax(heads, self.time.shape[1], weights.shape[1], weights.shape[2], rows.start, int(self.causal))
-        struct.scale, struct.time, struct.scores = self.scale, self.time.data_ptr(), weights.data_ptr()
-        struct.valid = None if self.valid is None else self.valid.data_ptr()
+        number, rows, beyond = block
+        sizes = (self.time.shape[1], blocks, self.size, number, rows.start, rows.stop - rows.start, beyond.stop)
+        struct = GapSoftmax(heads, *sizes, int(self.causal), self.scale)
+        struct.point_to(time=self.time, valid=self.valid)
         return struct
 
     def kept(self, number: int, like: Tensor) -> Tensor:
@@ -80,28 +81,38 @@ class KnotProblem:
         return keep.to(like.dtype).div_(1 - self.dropout)
 
 
-def _sums(block: tuple[int, slice, slice], parts: _Parts) -> Tensor:
-    """Integrals [B H, rows, keys] of one block, in a buffer of the pool."""
+def _products(block: tuple[int, slice, slice], parts: _Parts) -> tuple[Tensor, Tensor]:
+    """``moments_j · series_i`` [B H, rows, keys] for the keys before and after the block, in buffers of the pool."""
     number, rows, beyond = block
-    count, keys = rows.stop - rows.start, beyond.stop
-    series, before, after, within, left, right = parts
-    sums = scratch.take(series, series.shape[0], count, keys)
-    sums[:, :, rows] = within[:, number, :count, :count].mT
-    for part, carry, moments in ((slice(0, rows.start), left, before), (beyond, right, after)):
+    count = rows.stop - rows.start
+    series, before, after = parts[:3]
+    products = []
+    # contiguous each: a product into a part of a larger tensor is done batch item by batch item
+    for part, moments in ((slice(0, rows.start), before), (beyond, after)):
+        product = scratch.take(series, series.shape[0], count, part.stop - part.start)
         if part.start < part.stop:
-            torch.baddbmm(
-                carry[:, number, None, part], moments[:, number, :count], series[:, part].mT, out=sums[:, :, part]
-            )
-    return sums
+            torch.bmm(moments[:, number, :count], series[:, part].mT, out=product)
+        products.append(product)
+    return products[0], products[1]
 
 
 def _weights(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, parts: _Parts) -> Tensor:
     """Softmax of the scores, in a buffer of the pool."""
-    sums = _sums(block, parts)
+    number, rows, beyond = block
+    count, keys = rows.stop - rows.start, beyond.stop
+    series, _, _, within, left, right = parts
+    before, after = _products(block, parts)
+    sums = scratch.take(series, series.shape[0], count, keys)
     if usable(sums):
-        gap_softmax("softmax_forward", problem.described(block[1], sums, heads), sums.shape[0])
+        struct = problem.described(block, within.shape[1], heads)
+        struct.point_to(before=before, after=after, left=left, right=right, within=within, weights=sums)
+        gap_softmax("softmax_forward", struct, sums.shape[0])
+        scratch.give(before, after)
         return sums
-    rows, keys = block[1], block[2].stop
+    sums[:, :, rows] = within[:, number, :count, :count].mT
+    if within.shape[1] > 1:
+        torch.add(before, left[:, number, None, : rows.start], out=sums[:, :, : rows.start])
+        torch.add(after, right[:, number, None, beyond], out=sums[:, :, beyond])
     factor = problem.factor(rows, keys, sums)
     by_head = sums.unflatten(0, (-1, heads))
     by_head.mul_(factor.unsqueeze(1))
@@ -109,7 +120,7 @@ def _weights(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, 
     if forbidden is not None:
         by_head.masked_fill_(forbidden, torch.finfo(sums.dtype).min)
     weights = torch.softmax(sums, -1, out=scratch.take(sums, *sums.shape))
-    scratch.give(sums, factor)
+    scratch.give(before, after, sums, factor)
     if problem.valid is not None:
         # a row that may attend to nothing gets weights of zero, not a uniform share of what it must not see
         weights.unflatten(0, (-1, heads)).masked_fill_(forbidden, 0.0)
@@ -117,21 +128,34 @@ def _weights(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, 
 
 
 def _through_softmax(
-    problem: KnotProblem, rows: slice, heads: int, weights: Tensor, g: Tensor, along: Float[Tensor, "bh points"]
+    problem: KnotProblem,
+    block: tuple[int, slice, slice],
+    heads: int,
+    weights: Tensor,
+    g: Tensor,
+    along: Float[Tensor, "bh points"],
+    gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Turn the gradient of the weights into that of the sums, in place.
+    """Turn the gradient of the weights into that of the sums, in place; write those of carries and ``within``.
 
     The derivative of a softmax is ``weights * (g - Σ weights * g)``; ``along`` is that sum.
     """
+    number, rows, beyond = block
+    g_left, g_right, g_within = gradients
     if usable(g):
-        struct = problem.described(rows, weights, heads)
-        struct.g, struct.along = g.data_ptr(), along.data_ptr()
+        struct = problem.described(block, g_within.shape[1], heads)
+        struct.point_to(weights=weights, g=g, along=along, g_left=g_left, g_right=g_right, g_within=g_within)
         gap_softmax("softmax_backward", struct, g.shape[0])
         return
     factor = problem.factor(rows, g.shape[-1], g)
     g.sub_(along[:, rows, None]).mul_(weights)
     g.unflatten(0, (-1, heads)).mul_(factor.unsqueeze(1))
     scratch.give(factor)
+    count = rows.stop - rows.start
+    g_within[:, number, :count, :count] = g[:, :, rows].mT
+    if g_within.shape[1] > 1:
+        torch.sum(g[:, :, : rows.start], 1, out=g_left[:, number, : rows.start])
+        torch.sum(g[:, :, beyond], 1, out=g_right[:, number, beyond])
 
 
 class _KnotAttention(torch.autograd.Function):
@@ -190,15 +214,10 @@ class _KnotAttention(torch.autograd.Function):
                 g.mul_(mask)
                 used = weights * mask
             g_values[:, :keys].baddbmm_(used.mT, g_mixed[:, rows])
-            _through_softmax(problem, rows, heads, weights, g, along)
-            g_within[:, number, :count, :count] = g[:, :, rows].mT
-            for part, moments, g_carry, g_moments in (
-                (slice(0, rows.start), before, g_left, g_before),
-                (beyond, after, g_right, g_after),
-            ):
+            _through_softmax(problem, block, heads, weights, g, along, (g_left, g_right, g_within))
+            for part, moments, g_moments in ((slice(0, rows.start), before, g_before), (beyond, after, g_after)):
                 if part.start < part.stop:
                     here = g[:, :, part]
-                    torch.sum(here, 1, out=g_carry[:, number, part])
                     torch.bmm(here, series[:, part], out=g_moments[:, number, :count])
                     g_series[:, part].baddbmm_(here.mT, moments[:, number, :count])
             scratch.give(weights, g)
@@ -213,4 +232,5 @@ def knot_attention(
     Shapes of the parts, with nb blocks of b points: series [BH, L, k], moments before and after [BH, nb, b, k],
     integrals within a block [BH, nb, b, b], carries from left and right [BH, nb, L] (or [BH, 1, 0] for one block).
     """
-    return _KnotAttention.apply(*parts, values, problem, heads)
+    series, before, after, *rest = parts
+    return _KnotAttention.apply(series, before, after, *map(Tensor.contiguous, rest), values, problem, heads)
