@@ -29,7 +29,7 @@ TOO_SLOW = "more time than allowed"
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call costs: seconds (the fastest of its repeats) and megabytes (2^20), or why that is not known.
+    """What one call costs: seconds (the median of its repeats) and megabytes (2^20), or why that is not known.
 
     ``ours_seconds`` is the median time of ours in between, where the job asks for it.
     """
@@ -129,7 +129,7 @@ def measure_here(job: Job) -> Cost:
         return Cost(None, None, problem=TOO_LARGE)
     after = _peak_mb()
     peak = None if before is None or after is None else after - before
-    return Cost(min(seconds), peak, median(ours) if ours else None)
+    return Cost(median(seconds), peak, median(ours) if ours else None)
 
 
 def _repeat(job: Job) -> tuple[list[float], list[float]]:
