@@ -1,0 +1,61 @@
+"""The one error for data that cannot be taken as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from os import PathLike, fspath
+
+
+class DataError(ValueError):
+    """Says what is wrong, where (file, row, column), and what to do about it.
+
+    Rows are counted from 1 as an editor shows them: line numbers of a text file, data rows of a table.
+
+    Example:
+        >>> raise DataError("time 'noon' is not a number", file="a.csv", row=7, column="hour", remedy="give hours")
+        Traceback (most recent call last):
+        contiformer.data.errors.DataError: a.csv, row 7, column 'hour': time 'noon' is not a number; give hours
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | PathLike[str] | None = None,
+        row: int | None = None,
+        column: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.file = None if file is None else fspath(file)
+        self.row = row
+        self.column = column
+        self.remedy = remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        """Place, problem and remedy in one line."""
+        place = [self.file] if self.file is not None else []
+        place += [f"row {self.row}"] if self.row is not None else []
+        place += [f"column {self.column!r}"] if self.column is not None else []
+        where = f"{', '.join(place)}: " if place else ""
+        return f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+
+    def within(self, file: str | PathLike[str]) -> DataError:
+        """The same error, with the file it happened in."""
+        return DataError(self.problem, file=file, row=self.row, column=self.column, remedy=self.remedy)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A remedy for an unknown name: the nearest known one, and all of them when they are few.
+
+    Example:
+        >>> did_you_mean("hart_rate", ["heart_rate", "pH"])
+        "did you mean 'heart_rate'? There are: heart_rate, pH"
+    """
+    names = [str(k) for k in known]
+    close = get_close_matches(str(name), names, n=1)
+    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    there = f"there are: {shown}" if names else "there are none"
+    return f"did you mean {close[0]!r}? {there[0].upper()}{there[1:]}" if close else there

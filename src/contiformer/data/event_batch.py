@@ -1,0 +1,68 @@
+"""Event sequences side by side in padded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from contiformer.data.errors import DataError
+from contiformer.data.events import EventSequence
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Event sequences side by side, in the order they came.
+
+    Attributes:
+        times: [B, L] float64; padding repeats the last time.
+        types: [B, L] int64, 0 in the padding.
+        mask: [B, L], True at events.
+        features: [B, L, F], 0 where unknown, with features_observed.
+    """
+
+    times: Float64[Tensor, "batch events"]
+    types: Int64[Tensor, "batch events"]
+    mask: Bool[Tensor, "batch events"]
+    features: Float[Tensor, "batch events features"] | None = None
+    features_observed: Bool[Tensor, "batch events features"] | None = None
+    ids: tuple[Any, ...] = ()
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return self.times.shape[0]
+
+    @property
+    def lengths(self) -> Int64[Tensor, "batch"]:
+        """The number of events of each sequence."""
+        return self.mask.sum(1)
+
+
+def collate_events(sequences: Sequence[EventSequence]) -> EventBatch:
+    """Pad to the longest."""
+    if len(sequences) == 0:
+        raise DataError("a batch of no sequences", remedy="pass at least one")
+    shape = (len(sequences), max(map(len, sequences)))
+    times, types, mask = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, bool)
+    first = sequences[0].features
+    extra = None if first is None else np.full((*shape, first.shape[1]), np.nan, np.float32)
+    for row, sequence in enumerate(sequences):
+        n = len(sequence)
+        if n:
+            times[row, :n], times[row, n:] = sequence.times, sequence.times[-1]
+            types[row, :n], mask[row, :n] = sequence.types, True
+        if (sequence.features is None) != (extra is None):
+            raise DataError("some sequences of the batch have features and some do not")
+        if extra is not None:
+            extra[row, :n] = sequence.features
+    ids = tuple(s.id for s in sequences)
+    features = known = None
+    if extra is not None:
+        features, known = torch.from_numpy(np.nan_to_num(extra)), torch.from_numpy(~np.isnan(extra))
+    as_tensor = torch.from_numpy
+    return EventBatch(as_tensor(times), as_tensor(types), as_tensor(mask), features, known, ids)

@@ -1,0 +1,176 @@
+"""Columns of a table as arrays of numbers, with the row of whatever is not one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from contiformer.data.errors import DataError, did_you_mean
+from contiformer.data.readers.place import Place, first
+
+#: Words for "not observed" in columns of text.
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
+
+_CLOCK = r"^(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?$"
+_ZONE = r"\d:\d\d.*(Z|[+-]\d\d:?\d\d)$"
+_NAIVE = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
+_ZONED = ("%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%dT%H:%M%z")
+
+
+def as_polars(frame: Any) -> pl.DataFrame:
+    """A polars frame from one of polars or pandas, an Arrow table, or a dict of columns."""
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    try:
+        if type(frame).__module__.split(".")[0] == "pandas":
+            return pl.DataFrame([_from_pandas(frame[name], str(name)) for name in frame.columns])
+        if type(frame).__module__.split(".")[0] == "pyarrow":
+            return pl.DataFrame(pl.from_arrow(frame))
+        if isinstance(frame, dict):
+            return pl.DataFrame(frame)
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"the table cannot be read ({error})", remedy="give every column one type") from None
+    raise DataError(f"a {type(frame).__name__} is not a table", remedy="pass a DataFrame of pandas or polars")
+
+
+def _from_pandas(column: Any, name: str) -> pl.Series:
+    """Without pyarrow, which polars' own conversion asks for."""
+    if getattr(column.dtype, "tz", None) is not None:
+        naive = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
+        return pl.Series(name, naive).dt.replace_time_zone("UTC")
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biufmM":
+        return pl.Series(name, column.to_numpy())
+    missing = column.isna().to_numpy()
+    values = [None if gone else value for value, gone in zip(column.tolist(), missing, strict=True)]
+    if any(isinstance(value, dt.datetime) for value in values):
+        _refuse_mixed_zones(values, name)
+    try:
+        return pl.Series(name, values)
+    except (TypeError, pl.exceptions.PolarsError):
+        return pl.Series(name, [None if value is None else str(value) for value in values])
+
+
+def _refuse_mixed_zones(values: Iterable[Any], name: str) -> None:
+    zoned = [(at, v.tzinfo is not None) for at, v in enumerate(values) if isinstance(v, dt.datetime)]
+    odd = [at for at, has in zoned if has != zoned[0][1]]
+    if odd:
+        raise _mixed_zones(Place(), odd[0], name)
+
+
+def _mixed_zones(place: Place, at: int, name: str) -> DataError:
+    return place.error(
+        "some times have a zone and some do not", at=at, column=name, remedy="convert all of them to UTC first"
+    )
+
+
+def pick(frame: pl.DataFrame, name: str, place: Place) -> pl.Series:
+    """A column by its name."""
+    if name not in frame.columns:
+        raise place.error(f"there is no column {name!r}", remedy=did_you_mean(name, frame.columns))
+    return frame[name]
+
+
+def numbers(column: pl.Series, place: Place) -> NDArray[np.floating[Any]]:
+    """float32 as it is, everything else as float64; NaN where missing."""
+    name = column.name
+    if column.dtype == pl.String:
+        words = column.str.strip_chars()
+        words = words.set(words.is_in(list(MISSING)), None)
+        parsed = words.cast(pl.Float64, strict=False)
+        bad = (parsed.is_null() & words.is_not_null()).to_numpy()
+        if bad.any():
+            at = first(bad)
+            raise place.error(
+                f"{_shown(column[at])} is not a number", at=at, column=name, remedy="leave it empty if unknown"
+            )
+        column = parsed
+    elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
+        raise place.error(f"holds {column.dtype}, not numbers", column=name, remedy="convert it, or name other columns")
+    kind = pl.Float32 if column.dtype == pl.Float32 else pl.Float64
+    array = column.cast(kind).fill_null(float("nan")).to_numpy()
+    endless = np.isinf(array)
+    if endless.any():
+        raise place.error("is infinite", at=first(endless), column=name, remedy="leave it empty if unknown")
+    return array
+
+
+def times(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], bool]:
+    """Numbers as they are, dates as seconds since 1970 in UTC, durations and clock times (hh:mm) as seconds.
+
+    Returns the times, and whether they are dates.
+    """
+    name, kind = column.name, column.dtype
+    if column.null_count():
+        at = first(column.is_null().to_numpy())
+        raise place.error("the time is missing", at=at, column=name, remedy="remove the row or fill it in")
+    dates = False
+    if kind == pl.String:
+        array, dates = _from_text(column, place)
+    elif kind.is_temporal():
+        dates = isinstance(kind, pl.Datetime | pl.Date)
+        array = _microseconds(column) / 1e6
+    elif kind.is_numeric():
+        array = column.cast(pl.Float64).to_numpy()
+    else:
+        raise place.error(f"holds {kind}, not times", column=name, remedy="pass numbers or dates")
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        raise place.error("the time is not finite", at=first(wrong), column=name, remedy="remove or repair the row")
+    return array, dates
+
+
+def _microseconds(column: pl.Series) -> NDArray[np.float64]:
+    if column.dtype == pl.Time:
+        return column.cast(pl.Int64).to_numpy() / 1e3
+    if isinstance(column.dtype, pl.Duration):
+        return column.dt.total_microseconds().to_numpy().astype(np.float64)
+    if isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None:
+        column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    return column.cast(pl.Datetime("us")).cast(pl.Int64).to_numpy().astype(np.float64)
+
+
+def _from_text(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], bool]:
+    words = column.str.strip_chars()
+    plain = words.cast(pl.Float64, strict=False)
+    if plain.null_count() == 0:
+        return plain.to_numpy(), False
+    if words.str.contains(_CLOCK).all():
+        parts = words.str.extract_groups(_CLOCK).struct.unnest().cast(pl.Float64).fill_null(0.0)
+        hours, minutes, seconds = (parts.to_series(i).to_numpy() for i in range(3))
+        return 3600 * hours + 60 * minutes + seconds, False
+    zoned = words.str.contains(_ZONE).to_numpy()
+    if zoned.any() and not zoned.all():
+        raise _mixed_zones(place, first(zoned != zoned[0]), column.name)
+    iso = words.str.replace(r"^(\S+) +", "${1}T").str.replace(r"Z$", "+0000").str.replace(r"([+-]\d\d):(\d\d)$", "$1$2")
+    stamps = pl.Series(column.name, [None] * len(iso), dtype=pl.Datetime("us", "UTC" if zoned.any() else None))
+    for form in _ZONED if zoned.any() else _NAIVE:
+        text = iso.set(stamps.is_not_null(), None)
+        stamps = _filled(stamps, text.str.to_datetime(form, time_unit="us", strict=False))
+    unread = stamps.is_null().to_numpy()
+    if unread.any():
+        at = first(unread)
+        raise place.error(
+            f"{_shown(column[at])} is not a time",
+            at=at,
+            column=column.name,
+            remedy="give numbers, hh:mm, or dates like 2024-01-31T12:00:00",
+        )
+    return _microseconds(stamps) / 1e6, True
+
+
+def _filled(have: pl.Series, more: pl.Series) -> pl.Series:
+    return pl.select(pl.coalesce(have, more.cast(have.dtype))).to_series().alias(have.name)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

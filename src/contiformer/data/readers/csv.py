@@ -1,0 +1,120 @@
+"""CSV files with one row per measurement."""
+
+from __future__ import annotations
+
+import csv
+import io
+from os import PathLike
+from typing import Any
+
+import polars as pl
+
+from contiformer.data.errors import DataError
+from contiformer.data.readers.columns import MISSING
+from contiformer.data.readers.frames import from_frame, to_frame
+from contiformer.data.readers.guard import guarded
+from contiformer.data.readers.layout import KEY, describe, overrides, read_described
+from contiformer.data.readers.place import Place
+from contiformer.data.readers.text import decode, read_bytes, write_text
+from contiformer.data.series_set import SeriesSet
+
+_COMMENT = f"# {KEY}: "
+
+
+def read_csv(
+    path: str | PathLike[str],
+    *,
+    time: str | None = None,
+    separator: str = ",",
+    encoding: str = "utf-8",
+    **roles: Any,
+) -> SeriesSet:
+    """Series from a CSV file, gzipped or not, with a line of column names.
+
+    A file from :func:`write_csv` says itself what its columns are; for any other name them.
+
+    Args:
+        path: the file.
+        time: column of the times.
+        separator: between fields.
+        encoding: of the text.
+        roles: ``id``, ``values``, ``variable``, ``value``, ``label``, ``static``, ``duplicates``, ``order`` as in
+            :func:`contiformer.data.from_frame`.
+
+    Raises:
+        DataError: with file, row and column.
+    """
+    data = read_bytes(path)
+    if encoding.lower().replace("-", "") != "utf8":
+        data = decode(data, encoding, path).encode()
+    elif not data.isascii():
+        decode(data, "utf-8", path)
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        if data.startswith(_COMMENT.encode()) and time is None:
+            head, _, rest = data.partition(b"\n")
+            text = head.decode().removeprefix(_COMMENT)
+            return read_described(table(rest, path, ",", overrides(text), first_row=3), text, Place(path, 3))
+        if time is None:
+            raise DataError("which column is the time?", remedy="pass time=, and id= if there are several series")
+        return from_frame(table(data, path, separator, {}, first_row=2), time=time, place=Place(path, 2), **roles)
+    except DataError as error:
+        raise error if error.file is not None else error.within(path) from None
+
+
+def table(
+    data: bytes, path: str | PathLike[str], separator: str, types: dict[str, Any], first_row: int
+) -> pl.DataFrame:
+    """The table, columns of numbers as numbers and all others as text."""
+    if len(separator.encode()) != 1:
+        raise DataError(f"separator {separator!r} is not one byte", file=path, remedy='pass "," or ";" or "\\t"')
+    names = _header(data, separator, path)
+    options: dict[str, Any] = {"separator": separator, "null_values": list(MISSING[1:]), "raise_if_empty": False}
+    try:
+        found = guarded(
+            lambda: pl.read_csv(data, infer_schema_length=10_000, schema_overrides=types or None, **options), path
+        )
+    except DataError:
+        # a word among numbers, further down than polars looked, or a ragged row
+        _refuse_ragged(data, separator, len(names), path, first_row)
+        found = guarded(lambda: pl.read_csv(data, infer_schema=False, **options), path)
+    if found.height == 0:
+        raise DataError("there are no rows below the column names", file=path)
+    if found.width and found.to_series(-1).null_count():
+        # polars fills short rows up in silence
+        _refuse_ragged(data, separator, len(names), path, first_row)
+    return found
+
+
+def _header(data: bytes, separator: str, path: str | PathLike[str]) -> list[str]:
+    line = data.split(b"\n", 1)[0].decode().rstrip("\r")
+    try:
+        names = next(csv.reader([line], delimiter=separator), [])
+    except csv.Error as error:
+        raise DataError(f"the column names cannot be read ({error})", file=path, row=1) from None
+    twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
+    if twice is not None:
+        raise DataError("two columns have this name", file=path, row=1, column=twice, remedy="rename one of them")
+    return names
+
+
+def _refuse_ragged(data: bytes, separator: str, width: int, path: str | PathLike[str], first_row: int) -> None:
+    rows = csv.reader(io.StringIO(data.decode(), newline=""), delimiter=separator)
+    try:
+        for fields in rows:
+            if len(fields) not in (0, width):
+                raise DataError(
+                    f"{len(fields)} fields where the column names are {width}",
+                    file=path,
+                    row=rows.line_num + first_row - 2,
+                    remedy="quote fields that contain the separator",
+                )
+    except csv.Error as error:
+        row = rows.line_num + first_row - 2
+        raise DataError(f"cannot be read ({error})", file=path, row=row, remedy="repair the line") from None
+
+
+def write_csv(data: SeriesSet, path: str | PathLike[str]) -> None:
+    """One row per point, below a comment that describes the columns; gzipped when the name ends in ``.gz``."""
+    text = f"{_COMMENT}{describe(data)}\n{to_frame(data).write_csv()}"
+    write_text(path, text)

@@ -1,0 +1,168 @@
+"""Standardised values and times of order one, with statistics from the training data only, saved as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contiformer.data.errors import DataError
+from contiformer.data.series import Series
+from contiformer.data.series_set import SeriesSet
+
+_FORMAT = 1
+_Numbers = tuple[float, ...]
+Origin = Literal["first", "global"]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """``(value - mean) / std`` for each channel, and ``(time - origin) / unit``, in float64.
+
+    Attributes:
+        mean, std: one number for each channel; a channel that never varies has std 1, one never observed mean 0.
+        origin: "first": every series starts at time 0. "global": all are moved by the same ``start``.
+        start: the earliest training time.
+        unit: what becomes 1; by default the 95 % quantile of the spans of the training series.
+        static_mean, static_std, target_mean, target_std: the same for static features and target series.
+
+    Shifting all times, or measuring them in another unit, changes nothing in what comes out.
+
+    Example:
+        >>> train = SeriesSet([Series.of([10, 20], [[0.0], [4.0]])])
+        >>> scaling = Scaling.fit(train)
+        >>> scaled = scaling.apply(train)[0]
+        >>> scaled.times.tolist(), scaled.values.ravel().tolist()
+        ([0.0, 1.0], [-1.0, 1.0])
+    """
+
+    mean: _Numbers
+    std: _Numbers
+    origin: Origin
+    start: float
+    unit: float
+    static_mean: _Numbers = ()
+    static_std: _Numbers = ()
+    target_mean: _Numbers = ()
+    target_std: _Numbers = ()
+
+    @classmethod
+    def fit(cls, train: SeriesSet, *, origin: Origin = "first", unit: float | None = None) -> Scaling:
+        """Statistics of the training series, in one pass."""
+        if origin not in ("first", "global"):
+            raise DataError(f"origin {origin!r} is unknown", remedy="pass 'first' or 'global'")
+        values, static, target = (_Moments(len(n)) for n in (train.channels, train.schema.static, train.schema.targets))
+        starts, spans = [], []
+        for series in train:
+            values.add(series.values)
+            if series.static is not None:
+                static.add(series.static[None])
+            if series.target_values is not None:
+                target.add(series.target_values)
+            if len(series):
+                starts.append(series.times[0])
+                spans.append(series.span)
+        start = float(min(starts, default=0.0))
+        if unit is None:
+            longest = float(np.quantile(spans, 0.95)) if spans else 0.0
+            unit = longest if longest > 0 else max(spans, default=0.0) or 1.0
+        if not (np.isfinite(unit) and unit > 0):
+            raise DataError(f"a time unit of {unit} cannot be divided by", remedy="pass a positive number")
+        return cls(*values.result(), origin, start, float(unit), *static.result(), *target.result())
+
+    def origin_of(self, series: Series) -> float:
+        """The time that becomes 0 in this series."""
+        return self.start if self.origin == "global" or not len(series) else float(series.times[0])
+
+    def times(self, times: NDArray[np.float64], series: Series) -> NDArray[np.float64]:
+        """Any times of this series in scaled units."""
+        return (np.asarray(times, np.float64) - self.origin_of(series)) / self.unit
+
+    def apply_to(self, series: Series) -> Series:
+        """One series, scaled."""
+        if series.channels != len(self.mean):
+            raise DataError(f"the series has {series.channels} channels, the scaling knows {len(self.mean)}")
+        target_times = None if series.target_times is None else self.times(series.target_times, series)
+        return replace(
+            series,
+            times=self.times(series.times, series),
+            values=_scaled(series.values, self.mean, self.std),
+            static=None if series.static is None else _scaled(series.static, self.static_mean, self.static_std),
+            target_times=target_times,
+            target_values=None
+            if series.target_values is None
+            else _scaled(series.target_values, self.target_mean, self.target_std),
+        )
+
+    def apply(self, data: SeriesSet) -> SeriesSet:
+        """All series, scaled."""
+        return data.map(self.apply_to)
+
+    def undo_values(self, values: NDArray[Any]) -> NDArray[Any]:
+        """[..., C] back in the units of the data."""
+        return values * np.asarray(self.std, values.dtype) + np.asarray(self.mean, values.dtype)
+
+    def undo_targets(self, values: NDArray[Any]) -> NDArray[Any]:
+        """[..., K] of the target back in its units."""
+        return values * np.asarray(self.target_std, values.dtype) + np.asarray(self.target_mean, values.dtype)
+
+    def to_json(self) -> str:
+        """Every number as it is: what comes back is equal."""
+        return json.dumps({"format": _FORMAT, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Scaling:
+        """Back from :meth:`to_json`."""
+        try:
+            data = json.loads(text)
+            version = data.pop("format")
+            if version != _FORMAT:
+                raise DataError(f"a scaling of format {version}, this version reads {_FORMAT}", remedy="upgrade")
+            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+            return cls(**fields)
+        except (json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+            raise DataError(f"not a saved scaling ({error})", remedy="fit it again") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON."""
+        Path(path).write_text(self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Scaling:
+        """Read what :meth:`save` wrote."""
+        return cls.from_json(Path(path).read_text())
+
+
+class _Moments:
+    """Mean and standard deviation of columns with gaps, block by block, without cancellation (Chan's update)."""
+
+    def __init__(self, columns: int) -> None:
+        self.count, self.mean, self.squares = np.zeros(columns), np.zeros(columns), np.zeros(columns)
+
+    def add(self, values: NDArray[Any]) -> None:
+        seen = ~np.isnan(values)
+        count = seen.sum(0)
+        if not count.any():
+            return
+        block = np.where(seen, values, 0.0).astype(np.float64)
+        mean = block.sum(0) / np.maximum(count, 1)
+        squares = (np.where(seen, values - mean, 0.0).astype(np.float64) ** 2).sum(0)
+        total = np.maximum(self.count + count, 1)
+        difference = mean - self.mean
+        self.squares += squares + difference**2 * self.count * count / total
+        self.mean += np.where(count > 0, difference * count / total, 0.0)
+        self.count += count
+
+    def result(self) -> tuple[_Numbers, _Numbers]:
+        variance = self.squares / np.maximum(self.count, 1)
+        # what varies by rounding only is constant
+        varies = variance > (1e-12 * np.abs(self.mean)) ** 2
+        return tuple(self.mean.tolist()), tuple(np.where(varies, np.sqrt(variance), 1.0).tolist())
+
+
+def _scaled(values: NDArray[Any], mean: _Numbers, std: _Numbers) -> NDArray[Any]:
+    return ((values - np.asarray(mean)) / np.asarray(std)).astype(values.dtype)

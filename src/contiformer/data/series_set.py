@@ -1,0 +1,166 @@
+"""Many series with the same channels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from contiformer.data.collection import Collection, Lazy
+from contiformer.data.errors import DataError
+from contiformer.data.series import Label, Series
+from contiformer.data.summary import Summary, summarize
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What all series of a set have in common.
+
+    Attributes:
+        channels: names of the channels.
+        units: a unit for each channel, None where unknown; empty when none is known.
+        static: names of the static features.
+        targets: names of the target's channels.
+        classes: the labels that can occur, in the order of their numbers; None when labels are not classes.
+        dates: times are seconds since 1970 and stand for dates.
+        time_unit: what a time of 1 is, for tables and axes.
+    """
+
+    channels: tuple[str, ...] = ()
+    units: tuple[str | None, ...] = ()
+    static: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    classes: tuple[Label, ...] | None = None
+    dates: bool = False
+    time_unit: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Schema:
+        """Back from :meth:`to_dict`, also after a trip through JSON."""
+        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
+        return cls(**fields)
+
+
+class SeriesSet(Collection[Series]):
+    """Series with the same channels, in memory or read when needed.
+
+    Example:
+        >>> data = SeriesSet([Series.of([0, 1, 4], [[1.0], [2.0], [3.0]], id="a")], channels=["pH"])
+        >>> len(data), data.channels, data[0].id
+        (1, ('pH',), 'a')
+    """
+
+    def __init__(
+        self,
+        series: Sequence[Series] | Lazy[Series],
+        *,
+        channels: Sequence[str] | None = None,
+        classes: Sequence[Label] | None = None,
+        schema: Schema | None = None,
+        notes: Mapping[str, int] | None = None,
+    ) -> None:
+        """Check that all series have the same channels, static features and targets.
+
+        Args:
+            series: the series, or a lazy source of them.
+            channels: their names; numbered where there are none.
+            classes: labels that can occur, in the order of their numbers.
+            schema: all of that and more at once.
+            notes: counts of what was skipped or merged while reading.
+        """
+        super().__init__(series, notes)
+        given = schema or Schema()
+        if channels is not None:
+            given = replace(given, channels=tuple(channels))
+        if classes is not None:
+            given = replace(given, classes=tuple(classes))
+        self.schema = _completed(given, self)
+        if not self.lazy:
+            _check(self)
+
+    def _like(self, items: Sequence[Series] | Lazy[Series]) -> Self:
+        return type(self)(items, schema=self.schema, notes=self.notes)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of the channels."""
+        return self.schema.channels
+
+    @property
+    def classes(self) -> tuple[Label, ...] | None:
+        """The labels that can occur."""
+        return self.schema.classes
+
+    def __eq__(self, other: object) -> bool:
+        """The same series and the same schema."""
+        return isinstance(other, SeriesSet) and self.schema == other.schema and super().__eq__(other)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        """As in ``SeriesSet(40 series, 6 channels, lazy)``."""
+        return f"SeriesSet({len(self)} series, {len(self.channels)} channels{', lazy' if self.lazy else ''})"
+
+    def summary(self) -> Summary:
+        """Counts, lengths, gaps and missing shares; ``print`` it, or ``.table()`` for rich."""
+        return summarize(self, self.channels, self.notes)
+
+    def split_by_time(self, *cuts: float) -> tuple[Self, ...]:
+        """Cut every series at the given times: what is before the first, between, and from the last on.
+
+        A series without a point in a part is left out of that part, and counted in its notes.
+        """
+        if list(cuts) != sorted(set(cuts)) or not cuts:
+            raise DataError(f"cuts {cuts} do not increase", remedy="pass one or more increasing times")
+        edges = [-np.inf, *cuts, np.inf]
+        parts = []
+        for start, end in itertools.pairwise(edges):
+            pieces = [series.between(start, end) for series in self]
+            kept = [piece for piece in pieces if len(piece)]
+            part = self._like(kept)
+            if len(kept) < len(pieces):
+                part.notes[f"series without a point in [{start:g}, {end:g})"] = len(pieces) - len(kept)
+            parts.append(part)
+        return tuple(parts)
+
+
+def _completed(schema: Schema, series: SeriesSet) -> Schema:
+    if len(series) == 0:
+        return schema
+    first = series[0]
+    if not schema.channels:
+        schema = replace(schema, channels=_numbered("channel", first.channels))
+    if not schema.static and first.static is not None:
+        schema = replace(schema, static=_numbered("static", len(first.static)))
+    if not schema.targets and first.target_values is not None:
+        schema = replace(schema, targets=_numbered("target", first.target_values.shape[1]))
+    return schema
+
+
+def _numbered(name: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{name}_{n}" for n in range(count))
+
+
+def _check(data: SeriesSet) -> None:
+    schema = data.schema
+    classes = None if schema.classes is None else set(schema.classes)
+    for n, series in enumerate(data):
+        name = f"series {n if series.id is None else repr(series.id)}"
+        if series.channels != len(schema.channels):
+            raise DataError(
+                f"{name} has {series.channels} channels, the set has {len(schema.channels)}",
+                remedy="give every series all channels, with NaN where one was not observed",
+            )
+        if (0 if series.static is None else len(series.static)) != len(schema.static):
+            raise DataError(f"{name} has other static features than the first", remedy="use NaN for what is unknown")
+        if (0 if series.target_values is None else series.target_values.shape[1]) != len(schema.targets):
+            raise DataError(f"{name} has other targets than the first", remedy="use NaN for what is unknown")
+        if classes is not None and series.label not in classes:
+            raise DataError(f"{name} has the label {series.label!r}, which is none of the classes {schema.classes}")

@@ -1,0 +1,85 @@
+"""Times as users have them, and as we compute with them: float64.
+
+Numbers stay what they are. Datetimes become seconds since 1970-01-01 in UTC, to the microsecond, which float64 holds
+exactly until the year 2255; durations become seconds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contiformer.data.errors import DataError
+
+_MICROSECONDS = 1e6
+
+
+def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
+    """[L] float64 from real numbers, datetimes, dates or durations.
+
+    Datetimes with a zone are taken to UTC; those without are taken as they stand. A mixture is refused.
+
+    Example:
+        >>> import datetime as dt
+        >>> as_times([dt.datetime(1970, 1, 1, 0, 1), dt.datetime(1970, 1, 2)]).tolist()
+        [60.0, 86400.0]
+    """
+    array = np.asarray(times)
+    if array.ndim == 0 or array.ndim > 1:
+        raise DataError(f"{name} have shape {array.shape}", remedy="pass one time per row, a flat list")
+    if array.dtype.kind in "mM":
+        stamps = _from_stamps(array)
+    elif array.dtype.kind == "O" and len(array) and all(isinstance(t, dt.date | dt.timedelta) for t in array):
+        stamps = _from_objects(array, name)
+    else:
+        try:
+            stamps = array.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            bad = next((i for i, t in enumerate(array) if not _is_number(t)), 0)
+            raise DataError(
+                f"{name}: {array[bad]!r} (position {bad}) is neither a number nor a datetime",
+                remedy="convert the times first, for example with pandas.to_datetime",
+            ) from None
+    finite = np.isfinite(stamps)
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        raise DataError(f"{name}: {array[bad]!r} (position {bad}) is not a finite time", remedy="remove or repair it")
+    return stamps
+
+
+def as_datetimes(times: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    """Seconds since 1970 back to datetimes in UTC, to the microsecond."""
+    return np.round(times * _MICROSECONDS).astype(np.int64).astype("datetime64[us]")
+
+
+def _from_stamps(array: NDArray[Any]) -> NDArray[np.float64]:
+    missing = np.isnat(array)
+    unit = "datetime64[us]" if array.dtype.kind == "M" else "timedelta64[us]"
+    seconds = array.astype(unit).astype(np.int64) / _MICROSECONDS
+    return np.where(missing, np.nan, seconds)
+
+
+def _from_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
+    zoned = [isinstance(t, dt.datetime) and t.tzinfo is not None for t in array]
+    if any(zoned) and not all(zoned):
+        bad = zoned.index(not zoned[0])
+        raise DataError(
+            f"{name}: {array[bad]} (position {bad}) {'has' if zoned[bad] else 'has no'} time zone, unlike those before",
+            remedy="give all of them a zone, or none",
+        )
+    if len({isinstance(t, dt.timedelta) for t in array}) > 1:
+        raise DataError(f"{name} mix dates and durations", remedy="use one of them")
+    naive = [t.astimezone(dt.UTC).replace(tzinfo=None) if z else t for t, z in zip(array, zoned, strict=True)]
+    kind = "timedelta64[us]" if isinstance(array[0], dt.timedelta) else "datetime64[us]"
+    return _from_stamps(np.array(naive, dtype=kind))
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True

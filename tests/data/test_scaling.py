@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contiformer.data import DataError, Scaling, Series, SeriesSet
+
+
+def data(shift=0.0, unit=1.0):
+    rng = np.random.default_rng(0)
+    series = []
+    for n in range(5):
+        times = shift + unit * np.sort(rng.uniform(0, 10, 7))
+        values = rng.normal(5, [1, 100, 0], (7, 3))
+        values[rng.uniform(size=values.shape) < 0.3] = np.nan
+        series.append(Series.of(times, values, static=[n, np.nan], target_values=values[:, :1] * 2))
+    return SeriesSet(series)
+
+
+def test_values_have_mean_zero_and_deviation_one():
+    train = data()
+    scaled = Scaling.fit(train).apply(train)
+    stacked = np.concatenate([s.values for s in scaled])
+    assert np.allclose(np.nanmean(stacked, 0), 0, atol=1e-12)
+    assert np.allclose(np.nanstd(stacked, 0)[:2], 1)
+    assert np.isfinite(stacked[~np.isnan(np.concatenate([s.values for s in train]))]).all()
+
+
+@given(st.floats(-1e9, 1e9), st.sampled_from([1e-6, 1e-3, 1.0, 1e3, 1e6]), st.sampled_from(["first", "global"]))
+def test_shift_and_unit_of_time_change_nothing(shift, unit, origin):
+    plain, moved = data(), data(shift, unit)
+    a = Scaling.fit(plain, origin=origin).apply(plain)
+    b = Scaling.fit(moved, origin=origin).apply(moved)
+    precision = np.finfo(float).eps * (abs(shift) / unit + 10) * 4 / 5
+    for one, other in zip(a, b, strict=True):
+        assert np.allclose(one.times, other.times, atol=precision, rtol=1e-9)
+
+
+def test_json_round_trip_is_exact(tmp_path):
+    scaling = Scaling.fit(data(), origin="global")
+    scaling.save(tmp_path / "scaling.json")
+    assert Scaling.load(tmp_path / "scaling.json") == scaling
+    for text in ("", "[]", "{}", '{"format": 99}', '{"format": 1, "mean": 3}'):
+        with pytest.raises(DataError):
+            Scaling.from_json(text)
+
+
+def test_statistics_come_from_training_only_and_undo():
+    train, test = data()[:3], data()[3:]
+    scaling = Scaling.fit(train)
+    assert scaling.mean != Scaling.fit(test).mean
+    back = scaling.undo_values(scaling.apply(test)[0].values)
+    assert np.allclose(back, test[0].values, equal_nan=True)
+    assert np.allclose(
+        scaling.undo_targets(scaling.apply(test)[0].target_values), test[0].target_values, equal_nan=True
+    )
+
+
+def test_constant_never_observed_and_single_points_are_defined():
+    train = SeriesSet([Series.of([3.0], [[7.0, np.nan]])])
+    scaled = Scaling.fit(train).apply(train)[0]
+    assert scaled.values[0, 0] == 0
+    assert np.isnan(scaled.values[0, 1])
+    assert scaled.times.tolist() == [0]
+
+
+def test_large_offset_loses_no_digits():
+    train = SeriesSet([Series.of(np.arange(100), 1e9 + np.arange(100.0) % 2)])
+    assert Scaling.fit(train).std[0] == pytest.approx(0.5, rel=1e-9)
+
+
+def test_wrong_channels_and_units_are_refused():
+    scaling = Scaling.fit(data())
+    with pytest.raises(DataError, match="channels"):
+        scaling.apply_to(Series.of([0], [[1.0]]))
+    with pytest.raises(DataError, match="unit"):
+        Scaling.fit(data(), unit=0.0)
+    with pytest.raises(DataError, match="origin"):
+        Scaling.fit(data(), origin="last")
