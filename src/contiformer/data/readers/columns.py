@@ -143,28 +143,38 @@ def _from_text(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], bo
     plain = words.cast(pl.Float64, strict=False)
     if plain.null_count() == 0:
         return plain.to_numpy(), False
-    if words.str.contains(_CLOCK).all():
+    clock = words.str.contains(_CLOCK)
+    if clock.all():
         parts = words.str.extract_groups(_CLOCK).struct.unnest().cast(pl.Float64).fill_null(0.0)
         hours, minutes, seconds = (parts.to_series(i).to_numpy() for i in range(3))
         return 3600 * hours + 60 * minutes + seconds, False
+    stamps = _from_dates(words, column.name, place)
+    if stamps.null_count() == 0:
+        return _microseconds(stamps) / 1e6, True
+    # whichever reading fits most rows is the one that was meant
+    unread = max((plain.is_null(), ~clock, stamps.is_null()), key=lambda missed: -int(missed.sum()))
+    at = first(unread.to_numpy())
+    raise place.error(
+        f"{_shown(column[at])} is not a time, or not of the same kind as the others",
+        at=at,
+        column=column.name,
+        remedy="give numbers, hh:mm, or dates like 2024-01-31T12:00:00",
+    )
+
+
+def _from_dates(words: pl.Series, name: str, place: Place) -> pl.Series:
+    """Datetimes in UTC, null where a word is none."""
     zoned = words.str.contains(_ZONE).to_numpy()
     if zoned.any() and not zoned.all():
-        raise _mixed_zones(place, first(zoned != zoned[0]), column.name)
+        dated = words.str.contains(r"^\d+-\d\d-\d\d").to_numpy()
+        if dated.all():
+            raise _mixed_zones(place, first(zoned != zoned[0]), name)
     iso = words.str.replace(r"^(\S+) +", "${1}T").str.replace(r"Z$", "+0000").str.replace(r"([+-]\d\d):(\d\d)$", "$1$2")
-    stamps = pl.Series(column.name, [None] * len(iso), dtype=pl.Datetime("us", "UTC" if zoned.any() else None))
+    stamps = pl.Series(name, [None] * len(iso), dtype=pl.Datetime("us", "UTC" if zoned.any() else None))
     for form in _ZONED if zoned.any() else _NAIVE:
         text = iso.set(stamps.is_not_null(), None)
         stamps = _filled(stamps, text.str.to_datetime(form, time_unit="us", strict=False))
-    unread = stamps.is_null().to_numpy()
-    if unread.any():
-        at = first(unread)
-        raise place.error(
-            f"{_shown(column[at])} is not a time",
-            at=at,
-            column=column.name,
-            remedy="give numbers, hh:mm, or dates like 2024-01-31T12:00:00",
-        )
-    return _microseconds(stamps) / 1e6, True
+    return stamps
 
 
 def _filled(have: pl.Series, more: pl.Series) -> pl.Series:

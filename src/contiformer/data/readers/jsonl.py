@@ -95,6 +95,9 @@ def _sequence(found: dict[str, Any]) -> EventSequence:
         raise DataError("id and label have to be words or numbers")
     if features is not None and isinstance(features, list):
         features = [[np.nan if x is None else x for x in row] if isinstance(row, list) else row for row in features]
+        width = found.get("num_features")
+        if not features and type(width) is int and 0 <= width < 2**31:
+            features = np.zeros((0, width))
     return EventSequence.of(stamps, kinds, features=features, label=label, id=name)
 
 
@@ -105,6 +108,7 @@ def write_events(data: EventSet, path: str | PathLike[str]) -> None:
         found: dict[str, Any] = {"times": sequence.times.tolist(), "types": sequence.types.tolist()}
         found |= {"num_types": data.num_types, "type_names": data.type_names}
         if sequence.features is not None:
+            found["num_features"] = sequence.features.shape[1]
             found["features"] = [[None if np.isnan(x) else x for x in row] for row in sequence.features.tolist()]
         found |= {name: getattr(sequence, name) for name in ("label", "id") if getattr(sequence, name) is not None}
         lines.append(json.dumps(found))
