@@ -77,20 +77,25 @@ INLINE void add_four_outer_products(long d, const Stage *stage, const float *res
 }
 
 typedef struct {
-    /* sizes */
-    long states, obs, batch, width, nodes, substeps, per_piece;
+    /* sizes; a piece has per_piece steps between nodes, and twice its nodes as terms */
+    long states, obs, batch, width, heads, nodes, substeps, per_piece;
     int causal;
     /* constants of the field */
     float floor, amplitude, offset;
-    /* inputs: times [obs, batch], grid [nodes, batch], stretch [batch]; initial [states, obs, batch, width] */
-    const double *times, *grid, *stretch;
-    const float *initial;
+    /* inputs: times [obs, batch], grid [nodes, batch], half lengths of the pieces [batch, pieces];
+       initial [states, obs, batch, width]; basis [terms, terms] from values and slopes at a piece's nodes to its series */
+    const double *times, *grid, *half;
+    const float *initial, *basis;
     /* matrix [states, width, width], its transpose, and slope, bias, gain, shift [states, width] */
     const float *matrix, *transposed, *slope, *bias, *gain, *shift;
-    /* values and x-derivatives at the nodes [2, nodes, states, obs, batch, width] */
-    float *data;
-    /* backward pass: gradient of data; gradients of initial and, for this call alone, of the parameters */
-    const float *g_data;
+    /* values at the nodes [states, obs, batch, nodes, width], kept for the backward pass */
+    float *values;
+    /* for each state: series [batch, heads, obs, pieces, terms, width / heads], and their gradients */
+    float *const *series;
+    const float *const *g_series;
+    /* sums of squares [2, states, obs, batch, pieces]: of the last two coefficients together, and of all */
+    float *squares;
+    /* backward pass: gradients of initial and, for this call alone, of the parameters */
     float *g_initial, *g_matrix, *g_slope, *g_bias, *g_gain, *g_shift;
 } Sweep;
 
@@ -241,15 +246,85 @@ INLINE long first_node(const Sweep *w, long b, double time) {
     return first;
 }
 
+/* Where the series of observation `obs` in sequence b begins for head h. */
+INLINE long place(const Sweep *w, long b, long h, long obs) {
+    const long pieces = (w->nodes - 1) / w->per_piece, terms = 2 * (w->per_piece + 1);
+    return ((b * w->heads + h) * w->obs + obs) * pieces * terms * (w->width / w->heads);
+}
+
+/* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
+INLINE void write_series(const Sweep *w, long r, const float *values, const float *slopes, float *sum, float *next) {
+    const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
+    const long pieces = (w->nodes - 1) / w->per_piece, rows = w->states * w->obs * w->batch;
+    const long b = r % w->batch, obs = r / w->batch % w->obs, state = r / (w->obs * w->batch);
+    float *series = w->series[state];
+    for (long p = 0; p < pieces; p++) {
+        const float proper = w->half[b * pieces + p] > 0;
+        const float *v = values + p * w->per_piece * d, *s = slopes + p * w->per_piece * d;
+        float all = 0, last = 0;
+        memset(next, 0, d * sizeof(float));
+        for (long m = 0; m < terms; m++) {
+            const float *basis = w->basis + m * terms;
+            memset(sum, 0, d * sizeof(float));
+            for (long k = 0; k < n; k++) {
+                const float a = basis[k], c = basis[n + k] * proper;
+#pragma omp simd
+                for (long j = 0; j < d; j++) sum[j] += a * v[k * d + j] + c * s[k * d + j];
+            }
+#pragma omp simd reduction(+ : all)
+            for (long j = 0; j < d; j++) all += sum[j] * sum[j];
+            if (m >= terms - 2)
+                for (long j = 0; j < d; j++) next[j] += fabsf(sum[j]);
+            for (long h = 0; h < w->heads; h++)
+                memcpy(series + place(w, b, h, obs) + (p * terms + m) * dk, sum + h * dk, dk * sizeof(float));
+        }
+        for (long j = 0; j < d; j++) last += next[j] * next[j];
+        w->squares[r * pieces + p] = last;
+        w->squares[(rows + r) * pieces + p] = all;
+    }
+}
+
+/* Its adjoint: gradients of values and slopes from that of the series. */
+INLINE void read_gradient(const Sweep *w, long r, float *g_values, float *g_slopes, float *g) {
+    const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
+    const long pieces = (w->nodes - 1) / w->per_piece;
+    const long b = r % w->batch, obs = r / w->batch % w->obs, state = r / (w->obs * w->batch);
+    const float *g_series = w->g_series[state];
+    memset(g_values, 0, w->nodes * d * sizeof(float));
+    memset(g_slopes, 0, w->nodes * d * sizeof(float));
+    for (long p = 0; p < pieces; p++) {
+        const float proper = w->half[b * pieces + p] > 0;
+        float *v = g_values + p * w->per_piece * d, *s = g_slopes + p * w->per_piece * d;
+        for (long m = 0; m < terms; m++) {
+            const float *basis = w->basis + m * terms;
+            for (long h = 0; h < w->heads; h++)
+                memcpy(g + h * dk, g_series + place(w, b, h, obs) + (p * terms + m) * dk, dk * sizeof(float));
+            for (long k = 0; k < n; k++) {
+                const float a = basis[k], c = basis[n + k] * proper;
+#pragma omp simd
+                for (long j = 0; j < d; j++) {
+                    v[k * d + j] += a * g[j];
+                    s[k * d + j] += c * g[j];
+                }
+            }
+        }
+    }
+}
+
 DISPATCH int sweep_forward(const Sweep *w, long begin, long end) {
-    const long d = w->width, rows = w->states * w->obs * w->batch;
+    const long d = w->width, pieces = (w->nodes - 1) / w->per_piece;
     Work work;
     if (make_work(&work, d, w->substeps)) return 1;
+    float *slopes = malloc(w->nodes * d * sizeof(float));
+    if (!slopes) {
+        free(work.memory);
+        return 1;
+    }
     for (long r = begin; r < end; r++) {
         const long b = r % w->batch, state = r / (w->obs * w->batch);
         const double time = w->times[r % (w->obs * w->batch)];
         const long first = first_node(w, b, time), stop = backward_end(w, first);
-        float *values = w->data + r * d, *slopes = values + w->nodes * rows * d;
+        float *values = w->values + r * w->nodes * d;
         for (int back = 0; back < 2; back++) {
             double from = time;
             memcpy(work.x, w->initial + r * d, d * sizeof(float));
@@ -257,18 +332,20 @@ DISPATCH int sweep_forward(const Sweep *w, long begin, long end) {
                 const double to = w->grid[g * w->batch + b];
                 if (!back || g >= stop) cross(w, state, from, to, work.x, work.stage, work.moved, NULL);
                 from = to;
-                memcpy(values + g * rows * d, work.x, d * sizeof(float));
+                memcpy(values + g * d, work.x, d * sizeof(float));
             }
         }
-        const float a = (float)w->stretch[b] * w->amplitude, o = (float)w->stretch[b] * w->offset;
+        const float stretch = (float)w->half[b * pieces], a = stretch * w->amplitude, o = stretch * w->offset;
         for (long g = 0; g < w->nodes; g++) {
-            evaluate(w, state, (float)w->grid[g * w->batch + b], values + g * rows * d, &work.stage[0]);
+            evaluate(w, state, (float)w->grid[g * w->batch + b], values + g * d, &work.stage[0]);
             const float *y = work.stage[0].y;
-            float *out = slopes + g * rows * d;
+            float *out = slopes + g * d;
 #pragma omp simd
             for (long j = 0; j < d; j++) out[j] = o + a * y[j];
         }
+        write_series(w, r, values, slopes, work.x, work.moved);
     }
+    free(slopes);
     free(work.memory);
     return 0;
 }
@@ -306,10 +383,10 @@ INLINE void uncross(const Sweep *w, long state, double from, double to, const fl
 }
 
 DISPATCH int sweep_backward(const Sweep *w, long begin, long end) {
-    const long d = w->width, rows = w->states * w->obs * w->batch;
+    const long d = w->width, pieces = (w->nodes - 1) / w->per_piece;
     Work work;
     if (make_work(&work, d, w->substeps)) return 1;
-    float *g_nodes = malloc(w->nodes * d * sizeof(float));
+    float *g_nodes = malloc(2 * w->nodes * d * sizeof(float)), *g_slopes = g_nodes + w->nodes * d;
     if (!g_nodes) {
         free(work.memory);
         return 1;
@@ -318,18 +395,18 @@ DISPATCH int sweep_backward(const Sweep *w, long begin, long end) {
         const long b = r % w->batch, state = r / (w->obs * w->batch);
         const double time = w->times[r % (w->obs * w->batch)];
         const long first = first_node(w, b, time), stop = backward_end(w, first);
-        const float *values = w->data + r * d, *g_values = w->g_data + r * d, *g_slopes = g_values + w->nodes * rows * d;
+        const float *values = w->values + r * w->nodes * d;
         const float *initial = w->initial + r * d;
-        const float stretch = (float)w->stretch[b];
+        const float stretch = (float)w->half[b * pieces];
+        read_gradient(w, r, g_nodes, g_slopes, work.g);
         for (long g = 0; g < w->nodes; g++) {
-            const float *gs = g_slopes + g * rows * d, *gv = g_values + g * rows * d;
-            evaluate(w, state, (float)w->grid[g * w->batch + b], values + g * rows * d, &work.stage[0]);
+            evaluate(w, state, (float)w->grid[g * w->batch + b], values + g * d, &work.stage[0]);
 #pragma omp simd
-            for (long j = 0; j < d; j++) work.g[j] = stretch * gs[j];
+            for (long j = 0; j < d; j++) work.g[j] = stretch * g_slopes[g * d + j];
             pull_back(w, state, &work.stage[0], work.g, work.inner, work.gz, work.gx);
             add_parameters(w, state, work.stage, work.inner, work.gz, 1);
 #pragma omp simd
-            for (long j = 0; j < d; j++) g_nodes[g * d + j] = gv[j] + work.gx[j];
+            for (long j = 0; j < d; j++) g_nodes[g * d + j] += work.gx[j];
         }
         float *g_initial = w->g_initial + r * d;
         memset(g_initial, 0, d * sizeof(float));
@@ -343,7 +420,7 @@ DISPATCH int sweep_backward(const Sweep *w, long begin, long end) {
                 const long previous = back ? g + 1 : g - 1;
                 const int own = back ? previous == first : previous < first;
                 const double from = own ? time : w->grid[previous * w->batch + b];
-                uncross(w, state, from, w->grid[g * w->batch + b], own ? initial : values + previous * rows * d, &work);
+                uncross(w, state, from, w->grid[g * w->batch + b], own ? initial : values + previous * d, &work);
             }
 #pragma omp simd
             for (long j = 0; j < d; j++) g_initial[j] += work.lambda[j];

@@ -1,8 +1,9 @@
-"""The two Runge-Kutta sweeps in C."""
+"""The two Runge-Kutta sweeps in C, from the values at the observations to the series."""
 
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,13 +23,45 @@ class _Sweep(ctypes.Structure):
     """The struct of sweep.c."""
 
     _fields_ = (
-        *((name, ctypes.c_long) for name in ("states", "obs", "batch", "width", "nodes", "substeps", "per_piece")),
+        *((n, ctypes.c_long) for n in ("states", "obs", "batch", "width", "heads", "nodes", "substeps", "per_piece")),
         ("causal", ctypes.c_int),
-        *((name, ctypes.c_float) for name in ("floor", "amplitude", "offset")),
-        *((name, ctypes.c_void_p) for name in ("times", "grid", "stretch", "initial", "matrix", "transposed")),
-        *((name, ctypes.c_void_p) for name in ("slope", "bias", "gain", "shift", "data", "g_data")),
-        *((name, ctypes.c_void_p) for name in ("g_initial", "g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")),
+        *((n, ctypes.c_float) for n in ("floor", "amplitude", "offset")),
+        *((n, ctypes.c_void_p) for n in ("times", "grid", "half", "initial", "basis", "matrix", "transposed")),
+        *((n, ctypes.c_void_p) for n in ("slope", "bias", "gain", "shift", "values")),
+        *((n, ctypes.c_void_p) for n in ("series", "g_series", "squares")),
+        *((n, ctypes.c_void_p) for n in ("g_initial", "g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")),
     )
+
+    def point_to(self, **tensors: Tensor | None) -> None:
+        """Set the pointers of these names; the tensors must be contiguous and outlive the struct."""
+        for name, tensor in tensors.items():
+            setattr(self, name, None if tensor is None else tensor.data_ptr())
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Everything but the learned part: times [N, B], grid [G, B], half lengths [B, P], and the options."""
+
+    times: Tensor
+    grid: Tensor
+    half: Tensor
+    basis: Tensor
+    heads: int
+    nodes: int
+    causal: bool
+    constants: tuple[float | None, float, float]
+
+    def described(self, given: list[Tensor | None], values: Tensor) -> _Sweep:
+        """The struct for these tensors, which must outlive it."""
+        initial, matrix, slope, bias, gain, shift = given
+        assert initial is not None
+        floor, amplitude, offset = self.constants
+        struct = _Sweep(*initial.shape, self.heads, len(self.grid), substeps_for(self.nodes), self.nodes - 1)
+        struct.causal = int(self.causal)
+        struct.floor, struct.amplitude, struct.offset = -1.0 if floor is None else floor, amplitude, offset
+        struct.point_to(times=self.times, grid=self.grid, half=self.half, basis=self.basis, values=values)
+        struct.point_to(initial=initial, matrix=matrix, slope=slope, bias=bias, gain=gain, shift=shift)
+        return struct
 
 
 def usable(initial: Tensor) -> bool:
@@ -36,19 +69,23 @@ def usable(initial: Tensor) -> bool:
     return initial.shape[-1] % _LANES == 0 and kernels_usable(initial)
 
 
-def sweep(
+def solve(
     initial: Tensor,
     times: Tensor,
     pieces: Pieces,
-    nodes: int,
+    basis: Tensor,
     causal: bool,
+    heads: int,
     parameters: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
     constants: tuple[float | None, float, float],
-) -> Tensor:
-    """Values and x-derivatives [2, G, S, N, B, d] at the nodes, see ``contiformer.nn.fused_sweep``."""
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Series [B, H, N, P, M, dk] of each state, and the squares that ``Trajectories`` keeps of them."""
+    nodes = basis.shape[0] // 2
     grid = node_times(pieces, nodes).T.contiguous()
-    clock = (times.contiguous(), grid, pieces.half_lengths[:, 0].contiguous())
-    return _NativeSweep.apply(initial, *parameters, clock, (nodes - 1, substeps_for(nodes), causal), constants)
+    half = pieces.half_lengths.contiguous()
+    problem = _Problem(times.contiguous(), grid, half, basis.contiguous(), heads, nodes, causal, constants)
+    *series, squares = _NativeSweep.apply(initial, *parameters, problem)
+    return tuple(series), squares
 
 
 class _NativeSweep(torch.autograd.Function):
@@ -61,26 +98,33 @@ class _NativeSweep(torch.autograd.Function):
         bias: Tensor,
         gain: Tensor | None,
         shift: Tensor | None,
-        clock: tuple[Tensor, Tensor, Tensor],
-        steps: tuple[int, int, bool],
-        constants: tuple[float | None, float, float],
-    ) -> Tensor:
+        problem: _Problem,
+    ) -> tuple[Tensor, ...]:
         given = [None if x is None else x.contiguous() for x in (initial, matrix, slope, bias, gain, shift)]
-        data = initial.new_empty(2, clock[1].shape[0], *initial.shape)
-        ctx.clock, ctx.steps, ctx.constants = clock, steps, constants
-        rows = initial[..., 0].numel()
-        struct = _describe(given, clock, steps, constants, data)
+        states, obs, batch, width = initial.shape
+        pieces, rows, heads = problem.half.shape[1], states * obs * batch, problem.heads
+        values = initial.new_empty(rows, len(problem.grid), width)
+        shape = (batch, heads, obs, pieces, 2 * problem.nodes, width // heads)
+        series = [initial.new_empty(shape) for _ in range(states)]
+        squares = initial.new_empty(2, states, obs, batch, pieces)
+        struct = problem.described(given, values)
+        where = _addresses(series)
+        struct.series = ctypes.addressof(where)
+        struct.point_to(squares=squares)
         share_out("sweep_forward", [struct] * threads_for(rows, _ROWS_PER_THREAD), rows)
-        ctx.save_for_backward(*given, data)
-        return data
+        ctx.problem = problem
+        ctx.save_for_backward(*given, values)
+        ctx.mark_non_differentiable(squares)
+        return (*series, squares)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g_data: Tensor) -> tuple[Tensor | None, ...]:
-        *given, data = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        *given, values = ctx.saved_tensors
         initial, matrix = given[:2]
         rows = initial[..., 0].numel()
-        g_data = g_data.contiguous()
+        g_series = [g.contiguous() for g in gradients[:-1]]
+        where = _addresses(g_series)
         g_initial = torch.empty_like(initial)
         transposed = matrix.mT.contiguous()
         share = threads_for(rows, _ROWS_PER_THREAD)
@@ -88,33 +132,16 @@ class _NativeSweep(torch.autograd.Function):
         sums = [None if x is None else x.new_zeros(share, *x.shape) for x in given[1:]]
         sweeps = []
         for n in range(share):
-            struct = _describe(given, ctx.clock, ctx.steps, ctx.constants, data)
-            struct.transposed, struct.g_data, struct.g_initial = map(Tensor.data_ptr, (transposed, g_data, g_initial))
-            for name, total in zip(("g_matrix", "g_slope", "g_bias", "g_gain", "g_shift"), sums, strict=True):
-                setattr(struct, name, None if total is None else total[n].data_ptr())
+            struct = ctx.problem.described(given, values)
+            struct.g_series = ctypes.addressof(where)
+            struct.point_to(transposed=transposed, g_initial=g_initial)
+            names = ("g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")
+            struct.point_to(**{k: None if x is None else x[n] for k, x in zip(names, sums, strict=True)})
             sweeps.append(struct)
         share_out("sweep_backward", sweeps, rows)
-        return g_initial, *(None if total is None else total.sum(0) for total in sums), None, None, None
+        return g_initial, *(None if total is None else total.sum(0) for total in sums), None
 
 
-def _describe(
-    given: list[Tensor | None],
-    clock: tuple[Tensor, Tensor, Tensor],
-    steps: tuple[int, int, bool],
-    constants: tuple[float | None, float, float],
-    data: Tensor,
-) -> _Sweep:
-    """The struct for these tensors, which must outlive it."""
-    initial = given[0]
-    assert initial is not None
-    states, obs, batch, width = initial.shape
-    per_piece, substeps, causal = steps
-    floor, amplitude, offset = constants
-    pointers = [None if x is None else x.data_ptr() for x in (*clock, *given[:2])]
-    struct = _Sweep(states, obs, batch, width, clock[1].shape[0], substeps, per_piece, int(causal))
-    struct.floor, struct.amplitude, struct.offset = -1.0 if floor is None else floor, amplitude, offset
-    struct.times, struct.grid, struct.stretch, struct.initial, struct.matrix = pointers
-    for name, x in zip(("slope", "bias", "gain", "shift"), given[2:], strict=True):
-        setattr(struct, name, None if x is None else x.data_ptr())
-    struct.data = data.data_ptr()
-    return struct
+def _addresses(tensors: list[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    """An array of pointers; it and the tensors must outlive whoever reads it."""
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

@@ -299,7 +299,9 @@ class ContinuousAttention(nn.Module):
             starts, fields = [*starts, v], [*fields, self.value_field]
         initial = torch.stack(starts).transpose(1, 2).contiguous()
         field = stack_fields(fields, initial.dtype)
-        return solve_trajectories(field, initial, seen.times.T, pieces, degree, causal=rule.causal), pieces
+        return solve_trajectories(
+            field, initial, seen.times.T, pieces, degree, causal=rule.causal, heads=self.n_heads
+        ), pieces
 
     def _keys(
         self,
@@ -312,9 +314,7 @@ class ContinuousAttention(nn.Module):
     ) -> Keys:
         series: list[Tensor | None] = [None, None]
         if solved is not None:
-            # [P, M, S, N, B, d] -> S times [B, H, N, P, M, dk]
-            by_head = solved.coefficients.unflatten(-1, (self.n_heads, -1)).permute(2, 4, 5, 3, 0, 1, 6)
-            curves = list(by_head.unbind(0))
+            curves = list(solved.series)
             series = [
                 curves.pop(0) if rule.continuous_scores else None,
                 curves.pop(0) if rule.continuous_values else None,

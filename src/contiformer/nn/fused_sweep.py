@@ -60,14 +60,28 @@ class SigmoidField:
             z = torch.addcmul(self.shift, z * (z.square().sum(-1, keepdim=True) + self.floor**2).rsqrt(), self.gain)
         return (self.amplitude * z.sigmoid() + self.offset).view(x.shape)
 
+    def solve(
+        self,
+        initial: Float[Tensor, "states obs batch d"],
+        times: Tensor,
+        pieces: Pieces,
+        basis: Tensor,
+        causal: bool,
+        heads: int,
+    ) -> tuple[tuple[Tensor, ...], Tensor] | None:
+        """Series and their squares in C, where that was compiled."""
+        if not sweep.usable(initial):
+            return None
+        parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
+        constants = (self.floor, self.amplitude, self.offset)
+        return sweep.solve(initial, times, pieces, basis, causal, heads, parameters, constants)
+
     def sweep(
         self, initial: Float[Tensor, "states obs batch d"], times: Tensor, pieces: Pieces, nodes: int, causal: bool
     ) -> Float[Tensor, "two grid states obs batch d"]:
-        """Values and x-derivatives at the nodes: in C where that was compiled, otherwise by the passes below."""
+        """Values and x-derivatives at the nodes, by the passes below."""
         parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
         constants = (self.floor, self.amplitude, self.offset)
-        if sweep.usable(initial):
-            return sweep.sweep(initial, times, pieces, nodes, causal, parameters, constants)
         share = -(-times.shape[0] // max(1, min(MAX_SHARES, initial.numel() // SHARE)))
         parts = [
             _FusedSweep.apply(some.contiguous(), *parameters, SweepPlan.of(when, pieces, nodes, causal), constants)

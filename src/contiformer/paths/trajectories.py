@@ -93,19 +93,37 @@ def fixed_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], len
 
 @dataclass(frozen=True)
 class Trajectories:
-    """``k_i(t) = Σ_m coefficients[p, m, :, i] T_m(x_p(t))`` on piece ``p``: one series for each observation.
+    """``k_i(t) = Σ_m series[i, p, m] T_m(x_p(t))`` on piece ``p``: one series for each observation.
 
-    Shapes: coefficients [P, M, S, N, B, d] for S stacked states; initial [S, N, B, d], the values at the observations.
+    Shapes: series [B, H, N, P, M, dk], one for each of S stacked states, their width in H parts; initial [S, N, B, d],
+    the values at the observations; squares [2, S, N, B, P], sums over the width of ``(|c_{M-2}| + |c_{M-1}|)²`` and of
+    ``Σ_m c_m²``.
     """
 
-    coefficients: Float[Tensor, "pieces terms states obs batch d"]
+    series: tuple[Float[Tensor, "batch heads obs pieces terms dk"], ...]
+    squares: Float[Tensor, "two states obs batch pieces"]
     pieces: Pieces
     initial: Float[Tensor, "states obs batch d"]
+
+    @classmethod
+    def of(
+        cls, coefficients: Float[Tensor, "pieces terms states obs batch d"], pieces: Pieces, initial: Tensor, heads: int
+    ) -> Trajectories:
+        """From coefficients in the order in which the sweeps make them."""
+        by_head = coefficients.unflatten(-1, (heads, -1)).permute(2, 4, 5, 3, 0, 1, 6)
+        c = coefficients.detach()
+        last, size = c[:, -2:].abs().sum(1).square().sum(-1), c.square().sum((1, -1))
+        return cls(by_head.unbind(0), torch.stack([last, size]).permute(0, 2, 3, 4, 1), pieces, initial)
+
+    @property
+    def coefficients(self) -> Float[Tensor, "pieces terms states obs batch d"]:
+        """All states in one tensor."""
+        return torch.stack(self.series).permute(4, 5, 0, 3, 1, 2, 6).flatten(-2)
 
     @property
     def terms(self) -> int:
         """Number of coefficients M."""
-        return self.coefficients.shape[1]
+        return self.series[0].shape[4]
 
     @torch.no_grad()
     def tail(self, used: Bool[Tensor, "#pieces obs batch"]) -> Float[Tensor, "batch"]:
@@ -114,13 +132,11 @@ class Trajectories:
         The root of the mean square over a sequence's ``used`` trajectories, the largest over states and pieces. Curves
         that grow over a long window are measured by their size at the start, which is where the others read them.
         """
-        c = self.coefficients.detach()
-        keep = used[:, None, :, :, None].to(c.dtype)
-        last = (c[:, -2:].abs().sum(1).square() * keep).sum((-3, -1))
-        size = (c.square().sum(1) * keep).sum((-3, -1))
-        start = (self.initial.detach().square() * keep).sum((-3, -1))
+        keep = used.permute(1, 2, 0).to(self.squares.dtype)
+        last, size = (self.squares * keep).sum(2)
+        start = (self.initial.detach().square().sum(-1, keepdim=True) * keep).sum(1)
         scale = torch.maximum(torch.minimum(start, size), 1e-3 * size)
-        return (last / scale.clamp(min=torch.finfo(c.dtype).tiny)).sqrt().amax((0, 1))
+        return (last / scale.clamp(min=torch.finfo(keep.dtype).tiny)).sqrt().amax((0, 2))
 
 
 def nodes_for_degree(degree: int) -> int:
@@ -136,6 +152,7 @@ def solve_trajectories(
     degree: int,
     *,
     causal: bool = False,
+    heads: int = 1,
 ) -> Trajectories:
     """Trajectories through ``initial`` at ``times`` under ``field``, over all pieces, in both directions.
 
@@ -146,23 +163,30 @@ def solve_trajectories(
     A causal model reads a trajectory only after its observation, so there the backward sweep stops at the left edge of
     the observation's own piece, and what lies before that piece is left constant.
 
-    A field with a method ``sweep`` brings its own faster way to the same values and derivatives.
+    A field with a method ``sweep`` brings its own faster way to the same values and derivatives, one with a method
+    ``solve`` to the series themselves (or None, where it cannot). ``heads`` only arranges the result.
     """
     nodes = nodes_for_degree(degree)
+    matrix = _coefficient_matrix(nodes, initial)
+    solve = getattr(field, "solve", None)
+    solved = None if solve is None else solve(initial, times, pieces, matrix, causal, heads)
+    if solved is not None:
+        series, squares = solved
+        return Trajectories(series, squares, pieces, initial)
     fast = getattr(field, "sweep", None)
     if fast is None:
         data = sweep(field, initial, SweepPlan.of(times, pieces, nodes, causal))
     else:
         data = fast(initial, times, pieces, nodes, causal)
-    matrix = _coefficient_matrix(nodes, initial)
     if pieces.count == 1:
-        return Trajectories((matrix @ data.view(2 * nodes, -1)).view(1, -1, *initial.shape), pieces, initial)
+        coefficients = (matrix @ data.view(2 * nodes, -1)).view(1, -1, *initial.shape)
+        return Trajectories.of(coefficients, pieces, initial, heads)
     index = torch.arange(pieces.count)[:, None] * (nodes - 1) + torch.arange(nodes)
     # the derivatives came scaled for pieces of full length; a piece of length zero has none
     proper = (pieces.half_lengths > 0).T.to(initial.dtype)[:, None, None, None, :, None]
     values, slopes = data[0][index], data[1][index] * proper
     coefficients = matrix @ torch.cat([values, slopes], 1).view(pieces.count, 2 * nodes, -1)
-    return Trajectories(coefficients.view(pieces.count, 2 * nodes, *initial.shape), pieces, initial)
+    return Trajectories.of(coefficients.view(pieces.count, 2 * nodes, *initial.shape), pieces, initial, heads)
 
 
 def _coefficient_matrix(nodes: int, like: Tensor) -> Float[Tensor, "terms data"]:
