@@ -143,6 +143,8 @@ def _padded(all_times: Sequence[Any], all_values: Sequence[Any]) -> tuple[Tensor
         if n:
             times[row, :n], times[row, n:] = t, t[-1]
             values[row, :n] = v
-    observed = ~np.isnan(values)
-    values[~observed] = 0
-    return tuple(map(torch.from_numpy, (times, values, observed, lengths)))  # type: ignore[return-value]
+    padded = torch.from_numpy(values)
+    missing = padded.isnan()
+    # many times faster than an assignment through a mask
+    padded.nan_to_num_(nan=0.0)
+    return torch.from_numpy(times), padded, missing.logical_not_(), torch.from_numpy(lengths)
