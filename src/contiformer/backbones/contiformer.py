@@ -92,7 +92,7 @@ class ContiFormer(nn.Module):
         mask: Tensor | None = observed.any(-1)
         clock = torch.where(mask, clock, 0.0) if mask is not None else clock
         x = x + self.encoding(clock).to(x.dtype)
-        references = self._references(reference_times)
+        references = self._references(reference_times, times.shape[0])
         for layer, reference in zip(self.layers, [*references, queries], strict=True):
             x = layer(x, clock, reference, mask, self.encoding)
             if reference is not None:
@@ -101,7 +101,7 @@ class ContiFormer(nn.Module):
             raise ValueError("query_times must be given with reference_times: the states are no longer at the times")
         return x
 
-    def _references(self, reference_times: Tensor | Sequence[Tensor] | None) -> list[Tensor | None]:
+    def _references(self, reference_times: Tensor | Sequence[Tensor] | None, batch: int) -> list[Tensor | None]:
         inner = len(self.layers) - 1
         if reference_times is None:
             return [None] * inner
@@ -110,6 +110,8 @@ class ContiFormer(nn.Module):
             raise ValueError(
                 f"reference_times must be one tensor or {inner} (one per layer but the last), got {len(given)}"
             )
+        for number, times in enumerate(given):
+            _check_reference(times, batch, number)
         return [self.clock(t) for t in given]
 
     def _check(self, values: Tensor, times: Tensor, observed: Tensor | None) -> Bool[Tensor, "batch obs channels"]:
@@ -126,6 +128,18 @@ class ContiFormer(nn.Module):
             )
         _refuse_infinite(values, observed)
         return observed
+
+
+@torch.compiler.disable
+def _check_reference(times: Tensor, batch: int, layer: int) -> None:
+    """The next layer attends to the states at these times, so they must be what observation times must be."""
+    name = f"reference_times of layer {layer}"
+    if times.dim() != 2 or times.shape[0] != batch:
+        raise ValueError(f"{name} must be [{batch}, references], got {tuple(times.shape)}")
+    if not bool(torch.isfinite(times).all()):
+        raise ValueError(f"{name} must be finite: remove NaN and infinity")
+    if bool((times[:, 1:] < times[:, :-1]).any()):
+        raise ValueError(f"{name} must not decrease: sort them along the last dimension")
 
 
 @torch.compiler.disable
