@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import torch
 
-from contiformer.data.synthetic import archimedean, generate_spirals, hyperbolic
+from contiformer.data import DataError, EventSet, SeriesSet
+from contiformer.data.synthetic import GENERATORS, archimedean, generate_spirals, hyperbolic, spiral_set
 from contiformer.data.synthetic.spirals import END_ANGLE, LAST_ANGLE
 
 
@@ -124,3 +130,107 @@ def test_selection():
 def test_impossible_requests_are_refused(arguments, name):
     with pytest.raises(ValueError, match=name):
         generate_spirals(**arguments)
+
+
+def test_set_in_the_words_of_the_paper():
+    data = spiral_set()
+    spirals = generate_spirals(300, points=30, noise=0.1)
+    assert len(data) == 300
+    assert data.channels == data.schema.targets == ("x", "y")
+    assert data.classes == ("counter-clockwise", "clockwise")
+    for i in (0, 1, 299):
+        assert data[i].values.shape == (30, 2)
+        assert np.array_equal(data[i].values, spirals.observed_values[i].numpy())
+        assert np.array_equal(data[i].times, spirals.observed_times[i].double().numpy())
+        assert np.array_equal(data[i].target_values, spirals.clean[i].numpy())
+        assert data[i].target_times.shape == (150,)
+        assert (data[i].label == "clockwise") == bool(spirals.clockwise[i])
+
+
+def test_set_as_the_authors_code_has_it():
+    data = spiral_set(preset="authors' code", seed=3)
+    targets = np.stack([s.target_values for s in data])
+    np.testing.assert_allclose(targets.min((0, 1)), 0, atol=1e-6)
+    np.testing.assert_allclose(targets.max((0, 1)), 1, atol=1e-6)
+    assert all(s.values.shape == (50, 2) and np.array_equal(s.times, data[0].times) for s in data)
+    # the noise of 0.05 is scaled with the curves
+    low, high = (
+        f(generate_spirals(300, apart=10.0, backwards=True, seed=3).clean.numpy(), axis=(0, 1))
+        for f in (np.min, np.max)
+    )
+    at = np.searchsorted(data[0].target_times, data[0].times)
+    error = (np.stack([s.values for s in data]) - targets[:, at]) * (high - low)
+    assert error.std() == pytest.approx(0.05, rel=0.03)
+
+
+def test_options_win_over_the_preset():
+    data = spiral_set(5, preset="authors' code", points=20, unit_box=False, observe="whole", alpha=0.2)
+    assert data[0].values.shape == (20, 2)
+    assert max(np.abs(s.target_values).max() for s in data) > 2
+    assert max(s.times[-1] for s in data) > 0.5
+
+
+def test_curves_apart_and_backwards():
+    plain, moved = generate_spirals(50), generate_spirals(50, apart=10.0, backwards=True)
+    back = plain.clockwise
+    shift = torch.tensor([5.0, 0.0])
+    assert torch.allclose(moved.clean[~back], plain.clean[~back] + shift, atol=1e-6)
+    assert torch.allclose(moved.clean[back], plain.clean[back].flip(1) - shift, atol=1e-6)
+    assert torch.equal(moved.observed_times, plain.observed_times)
+
+
+def test_common_times_are_those_of_the_first():
+    one, own = generate_spirals(4, common_times=True), generate_spirals(4)
+    assert torch.equal(one.observed_times, own.observed_times[:1].expand(4, -1))
+    assert torch.equal(one.clean, own.clean)
+
+
+def test_impossible_sets_are_refused():
+    with pytest.raises(DataError, match="did you mean 'paper text'"):
+        spiral_set(3, preset="paper test")
+    with pytest.raises(DataError, match="points must be"):
+        spiral_set(3, points=76)
+    with pytest.raises(DataError, match="did you mean 'points'"):
+        spiral_set(3, point=20)
+    with pytest.raises(DataError, match="kind must be"):
+        spiral_set(3, kind="left")
+    with pytest.raises(DataError, match="extent"):
+        spiral_set(1, points=1, n_times=1, observe="whole", unit_box=True)
+
+
+@pytest.mark.parametrize("kind", ["clockwise", "counter-clockwise"])
+def test_one_kind_only(kind):
+    both, one = generate_spirals(40), generate_spirals(40, kind=kind)
+    same = both.clockwise == (kind == "clockwise")
+    assert bool((one.clockwise == (kind == "clockwise")).all())
+    assert torch.equal(one.clean[same], both.clean[same])
+    assert set(spiral_set(10, kind=kind).labels) == {kind}
+
+
+def test_golden():
+    # torch draws and computes in float32, whose last bits differ between processors: values instead of a checksum
+    data = spiral_set(seed=0)
+    positions = [np.searchsorted(s.target_times, s.times).tolist() for s in data]
+    drawn = json.dumps([positions, data.labels])
+    assert hashlib.sha256(drawn.encode()).hexdigest()[:16] == "8e8b00f2a783d39b"
+    np.testing.assert_allclose(data[0].values[:2], [[0.05952, 0.0506], [0.16667, -0.02466]], atol=1e-4)
+    np.testing.assert_allclose(data[299].target_values[-1], [8.02816, 12.50311], atol=1e-4)
+
+
+def test_generators_import_nothing_before_they_are_called():
+    code = (
+        "import sys, contiformer.data.synthetic as s; names = sorted(s.GENERATORS); "
+        "assert 'numpy' not in sys.modules; "
+        "s.GENERATORS['hawkes'](seed=0, n=1); assert 'torch' not in sys.modules; print(names)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "spirals-authors" in done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(GENERATORS))
+def test_generators_give_sets_that_depend_on_the_seed(name):
+    one, same, other = (GENERATORS[name](seed=seed, n=2) for seed in (1, 1, 2))
+    assert isinstance(one, SeriesSet | EventSet)
+    assert one == same
+    assert one != other
+    assert one.summary().items == 2

@@ -1,5 +1,90 @@
-"""Data that is made, not measured: the truth is known everywhere."""
+"""Data that is made, not measured: the truth is known everywhere.
 
-from contiformer.data.synthetic.spirals import Spirals, archimedean, generate_spirals, hyperbolic
+``GENERATORS`` maps a name to a function of ``seed`` (and options of its own) that gives a SeriesSet or an EventSet.
+"""
 
-__all__ = ["Spirals", "archimedean", "generate_spirals", "hyperbolic"]
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contiformer.data.events import EventSet
+    from contiformer.data.series_set import SeriesSet
+    from contiformer.data.synthetic.event_process import EventProcess, event_process_set, transition_matrix
+    from contiformer.data.synthetic.hawkes import Hawkes, hawkes_set
+    from contiformer.data.synthetic.oscillators import Oscillators, oscillator_set
+    from contiformer.data.synthetic.pendulum import pendulum_set, pendulum_splits
+    from contiformer.data.synthetic.point_process import PointProcess
+    from contiformer.data.synthetic.poisson import Poisson, poisson_set
+    from contiformer.data.synthetic.spirals import Spirals, archimedean, generate_spirals, hyperbolic, spiral_set
+
+_HOMES = {
+    "EventProcess": "event_process",
+    "Hawkes": "hawkes",
+    "Oscillators": "oscillators",
+    "PointProcess": "point_process",
+    "Poisson": "poisson",
+    "Spirals": "spirals",
+    "archimedean": "spirals",
+    "event_process_set": "event_process",
+    "generate_spirals": "spirals",
+    "hawkes_set": "hawkes",
+    "hyperbolic": "spirals",
+    "oscillator_set": "oscillators",
+    "pendulum_set": "pendulum",
+    "pendulum_splits": "pendulum",
+    "poisson_set": "poisson",
+    "spiral_set": "spirals",
+    "transition_matrix": "event_process",
+}
+__all__ = [
+    "GENERATORS",
+    "EventProcess",
+    "Hawkes",
+    "Oscillators",
+    "PointProcess",
+    "Poisson",
+    "Spirals",
+    "archimedean",
+    "event_process_set",
+    "generate_spirals",
+    "hawkes_set",
+    "hyperbolic",
+    "oscillator_set",
+    "pendulum_set",
+    "pendulum_splits",
+    "poisson_set",
+    "spiral_set",
+    "transition_matrix",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # only the spirals need torch
+    if name not in _HOMES:
+        raise AttributeError(f"module 'contiformer.data.synthetic' has no attribute {name!r}")
+    return getattr(import_module(f"contiformer.data.synthetic.{_HOMES[name]}"), name)
+
+
+def _later(function: str, **preset: Any) -> Callable[..., SeriesSet | EventSet]:
+    def generator(*, seed: int = 0, **options: Any) -> SeriesSet | EventSet:
+        made: SeriesSet | EventSet = __getattr__(function)(seed=seed, **{**preset, **options})
+        return made
+
+    generator.__doc__ = f"See :func:`{function}`" + (f", with {preset}." if preset else ".")
+    return generator
+
+
+#: Generators by name. Nothing is imported before one is called.
+GENERATORS: dict[str, Callable[..., SeriesSet | EventSet]] = {
+    "spirals": _later("spiral_set"),
+    "spirals-authors": _later("spiral_set", preset="authors' code"),
+    "synthetic": _later("event_process_set"),
+    "synthetic-expected": _later("event_process_set", rule="expected"),
+    "hawkes": _later("hawkes_set"),
+    "poisson": _later("poisson_set"),
+    "pendulum": _later("pendulum_set"),
+    "oscillators": _later("oscillator_set"),
+}

@@ -7,19 +7,27 @@ extrapolated.
 
 Not stated, and chosen here as the authors' code has it: the curves run from s = 0 to 6π, three turns; the second one,
 which is singular at t = e, has e = 6π + 1, so it stops one radian short; α and β are standard deviations. The code
-differs from the text where this module follows the text: it moves the two curves apart by 10, runs the second one
-backwards, scales both to [0, 1], and its default noise is 0.05.
+differs from the text where this module follows the text, unless told otherwise: it moves the two curves apart by 10,
+runs the second one backwards, scales both to [0, 1] after the noise of 0.05, and observes 50 of the first 75 times, the
+same ones in all spirals. :data:`PRESETS` has both sets of choices, and :func:`spiral_set` makes a SeriesSet of either.
+(The code's default for α is 0 and for the type the first one only; the tables' α = 0.02 and both types are kept here.)
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from dataclasses import dataclass, fields
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from contiformer.data.errors import DataError, did_you_mean
+from contiformer.data.series import Series
+from contiformer.data.series_set import Schema, SeriesSet
 
 #: The angle at the last time: three turns, from the angle 0 at the first.
 LAST_ANGLE = 6 * math.pi
@@ -27,6 +35,20 @@ LAST_ANGLE = 6 * math.pi
 END_ANGLE = LAST_ANGLE + 1.0
 
 Part = Literal["first half", "whole"]
+Kind = Literal["both", "counter-clockwise", "clockwise"]
+Preset = Literal["paper text", "authors' code"]
+#: Arguments of :func:`spiral_set` by where they come from.
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper text": {"points": 30, "noise": 0.1},
+    "authors' code": {
+        "points": 50,
+        "noise": 0.05,
+        "apart": 10.0,
+        "backwards": True,
+        "common_times": True,
+        "unit_box": True,
+    },
+}
 
 
 def archimedean(
@@ -77,6 +99,14 @@ class Spirals:
         """The spirals at the given positions."""
         return Spirals(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
+    def in_unit_box(self) -> Spirals:
+        """Both coordinates scaled so that the true curves of all spirals together reach from 0 to 1."""
+        low, high = self.clean.amin((0, 1)), self.clean.amax((0, 1))
+        if not bool((high > low).all()):
+            raise DataError("curves without extent cannot be scaled", remedy="generate more than one time")
+        scaled = {name: (getattr(self, name) - low) / (high - low) for name in ("clean", "observed_values")}
+        return replace(self, **scaled)
+
 
 def generate_spirals(
     n: int,
@@ -87,6 +117,10 @@ def generate_spirals(
     noise: float = 0.1,
     n_times: int = 150,
     end: float = END_ANGLE,
+    apart: float = 0.0,
+    backwards: bool = False,
+    common_times: bool = False,
+    kind: Kind = "both",
     seed: int = 0,
 ) -> Spirals:
     """Draw ``n`` spirals of random type and parameters, and observe each at ``points`` random times with noise.
@@ -101,6 +135,10 @@ def generate_spirals(
         noise: standard deviation β of the noise in each coordinate of the observations.
         n_times: equally spaced times at which the truth is given.
         end: the angle ``e`` of the second type, beyond 6π; the curve ends at radius ``a + 50 b / (e - 6π)``.
+        apart: distance of the centres of both types, along the first coordinate, the first type to the right.
+        backwards: the second type runs from its last angle to its first: inwards, and counter-clockwise.
+        common_times: all spirals are observed at the times of the first.
+        kind: "both" at random, or only the first ("counter-clockwise") or the second ("clockwise") type.
         seed: of everything that is random here.
 
     Example:
@@ -110,16 +148,26 @@ def generate_spirals(
     """
     candidates = n_times // 2 if observe == "first half" else n_times
     _check(n, points, candidates, alpha, noise, end)
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
     generator = torch.Generator().manual_seed(seed)
     a = alpha * torch.randn(n, generator=generator)
     b = 0.3 + alpha * torch.randn(n, generator=generator)
     clockwise = torch.rand(n, generator=generator) < 0.5
+    if kind != "both":
+        clockwise = torch.full_like(clockwise, kind == "clockwise")
     shuffled = torch.rand(n, candidates, generator=generator).argsort(dim=1)
 
     times = torch.linspace(0, 1, n_times).expand(n, -1)
     angle = LAST_ANGLE * times
     a_, b_ = a.unsqueeze(1), b.unsqueeze(1)
-    clean = torch.where(clockwise[:, None, None], hyperbolic(angle, a_, b_, end), archimedean(angle, a_, b_))
+    second = hyperbolic(angle, a_, b_, end)
+    second = second.flip(1) if backwards else second
+    clean = torch.where(clockwise[:, None, None], second, archimedean(angle, a_, b_))
+    if apart:
+        clean[..., 0] += torch.where(clockwise, -apart / 2, apart / 2).unsqueeze(1)
+    if common_times:
+        shuffled = shuffled[:1].expand(n, -1)
 
     # noise for every candidate: the draws do not depend on which of them are observed
     noisy = clean[:, :candidates] + noise * torch.randn(n, candidates, 2, generator=generator)
@@ -139,3 +187,52 @@ def _check(n: int, points: int, candidates: int, alpha: float, noise: float, end
         raise ValueError(
             f"end must be beyond the last angle 6π = {LAST_ANGLE:.4f}, where the curve is singular, got {end}"
         )
+
+
+def spiral_set(
+    n: int = 300, *, preset: Preset = "paper text", unit_box: bool | None = None, seed: int = 0, **options: Any
+) -> SeriesSet:
+    """``n`` spirals as series: the noisy observations, and as target the true curve at all 150 times.
+
+    The label is "clockwise" for the second type and "counter-clockwise" for the first, as the paper calls them.
+
+    Args:
+        n: number of spirals; the paper trains on the first 200 and tests on 100.
+        preset: "paper text" or "authors' code", see :data:`PRESETS`.
+        unit_box: scale all curves together to [0, 1], as :meth:`Spirals.in_unit_box`.
+        seed: of everything.
+        **options: arguments of :func:`generate_spirals`, which win over the preset's: points, observe, alpha, noise
+            (the paper's β), kind, n_times, end, apart, backwards, common_times.
+
+    Example:
+        >>> data = spiral_set(4)
+        >>> data[0].values.shape, data[0].target_values.shape
+        ((30, 2), (150, 2))
+    """
+    if preset not in PRESETS:
+        raise DataError(f"no preset {preset!r}", remedy=did_you_mean(preset, PRESETS))
+    known = inspect.signature(generate_spirals).parameters
+    for name in options:
+        if name not in known:
+            raise DataError(f"no option {name!r} of spirals", remedy=did_you_mean(name, known))
+    chosen = {**PRESETS[preset], **options}
+    by_preset = bool(chosen.pop("unit_box", False))
+    scaled = by_preset if unit_box is None else unit_box
+    try:
+        spirals = generate_spirals(n, seed=seed, **chosen)
+    except ValueError as error:
+        raise DataError(str(error)) from None
+    spirals = spirals.in_unit_box() if scaled else spirals
+    classes = ("counter-clockwise", "clockwise")
+    series = [
+        Series.of(
+            spirals.observed_times[i].double().numpy(),
+            spirals.observed_values[i].numpy(),
+            label=classes[int(spirals.clockwise[i])],
+            target_times=spirals.times[i].double().numpy(),
+            target_values=spirals.clean[i].numpy(),
+            id=i,
+        )
+        for i in range(n)
+    ]
+    return SeriesSet(series, schema=Schema(("x", "y"), targets=("x", "y"), classes=classes))
