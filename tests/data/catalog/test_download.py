@@ -1,0 +1,361 @@
+"""Against a real server on loopback, with the faults that real servers and lines have."""
+
+import contextlib
+import gzip
+import hashlib
+import http.server
+import io
+import tarfile
+import threading
+import zipfile
+from dataclasses import replace
+
+import pytest
+
+from contiformer.data.catalog import download as module
+from contiformer.data.catalog import load_uea, locate
+from contiformer.data.catalog.download import download
+from contiformer.data.catalog.fetch import fetch, verify
+from contiformer.data.catalog.info import DatasetInfo, Form, Source
+from contiformer.data.catalog.registry import get
+from contiformer.data.catalog.store import presence
+from contiformer.data.catalog.unpack import unpack
+from contiformer.data.errors import DataError
+
+BODY = bytes(range(256)) * 4000
+SUM = hashlib.sha256(BODY).hexdigest()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        site = self.server.site
+        site.requests.append({key.lower(): value for key, value in self.headers.items()})
+        if self.path not in site.files:
+            return self.send_error(404)
+        if site.errors:
+            return self.send_error(site.errors.pop(0))
+        body, start = site.files[self.path], 0
+        wanted = self.headers.get("Range")
+        if wanted and site.ranges and self.headers.get("If-Range", site.tag) == site.tag:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(body):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(body)}")
+                self.send_header("Content-Length", "0")
+                return self.end_headers()
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start + site.lie}-{len(body) - 1}/{len(body)}")
+        else:
+            self.send_response(200)
+        if site.tag:
+            self.send_header("ETag", site.tag)
+        if site.says_length:
+            self.send_header("Content-Length", str(len(body) - start))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        end = site.cuts.pop(0) if site.cuts else len(body)
+        with contextlib.suppress(ConnectionError):  # the client may have gone
+            self.wfile.write(body[start : max(start, end)])
+        self.close_connection = True
+
+
+class Site:
+    def __init__(self):
+        self.files, self.requests, self.cuts, self.errors = {"/data.bin": BODY}, [], [], []
+        self.ranges = self.says_length = True
+        self.tag, self.lie = '"v1"', 0
+
+
+@contextlib.contextmanager
+def serving(site):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.site = site
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    site.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield site
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def site():
+    with serving(Site()) as site:
+        yield site
+
+
+def _get(site, target, sha256=None, **options):
+    return download(f"{site.url}/data.bin", target, sha256, wait=0.001, timeout=5, **options)
+
+
+def _nothing_left(folder, *names):
+    return sorted(path.name for path in folder.iterdir()) == sorted(names)
+
+
+def test_whole_file_with_progress(site, tmp_path):
+    seen = []
+    target = tmp_path / "new" / "data.bin"
+    assert _get(site, target, SUM, progress=lambda here, total: seen.append((here, total))) == SUM
+    assert target.read_bytes() == BODY
+    assert seen[-1] == (len(BODY), len(BODY))
+    assert [here for here, _ in seen] == sorted(here for here, _ in seen)
+    assert _nothing_left(target.parent, "data.bin")
+
+
+@pytest.mark.parametrize("known", [SUM, None])
+def test_a_cut_connection_goes_on_where_it_was(site, tmp_path, known):
+    site.cuts = [500_000, 700_000]
+    _get(site, tmp_path / "data.bin", known)
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+    assert [request.get("range") for request in site.requests] == [None, "bytes=500000-", "bytes=700000-"]
+    assert site.requests[1]["if-range"] == '"v1"'
+
+
+def test_the_next_call_goes_on_too(site, tmp_path):
+    site.cuts = [400_000]
+    with pytest.raises(DataError, match="400,000 of 1,024,000 bytes"):
+        _get(site, tmp_path / "data.bin", tries=1)
+    assert not (tmp_path / "data.bin").exists()
+    _get(site, tmp_path / "data.bin")
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+    assert site.requests[-1]["range"] == "bytes=400000-"
+
+
+def test_a_file_that_changed_meanwhile_starts_anew(site, tmp_path):
+    site.cuts = [400_000]
+    with pytest.raises(DataError):
+        _get(site, tmp_path / "data.bin", tries=1)
+    site.files["/data.bin"], site.tag = BODY[::-1], '"v2"'
+    _get(site, tmp_path / "data.bin")
+    assert (tmp_path / "data.bin").read_bytes() == BODY[::-1]
+
+
+def test_a_server_without_ranges_sends_everything_again(site, tmp_path):
+    site.ranges, site.cuts = False, [500_000]
+    _get(site, tmp_path / "data.bin", SUM)
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+
+
+def test_without_a_tag_and_a_sum_nothing_is_glued_together(site, tmp_path):
+    site.tag, site.cuts = None, [500_000]
+    _get(site, tmp_path / "data.bin")
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+    assert all("range" not in request for request in site.requests)
+
+
+def test_a_server_that_goes_on_from_elsewhere_is_not_believed(site, tmp_path):
+    site.cuts, site.lie = [500_000], 7
+    _get(site, tmp_path / "data.bin", SUM)
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+    assert "range" not in site.requests[-1]
+
+
+def test_all_bytes_were_here_already(site, tmp_path):
+    (tmp_path / "data.bin.partial").write_bytes(BODY)
+    _get(site, tmp_path / "data.bin", SUM)
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+
+
+def test_more_bytes_than_the_file_has(site, tmp_path):
+    (tmp_path / "data.bin.partial").write_bytes(BODY + b"more")
+    _get(site, tmp_path / "data.bin", SUM)
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+
+
+def test_a_wrong_sum_leaves_nothing(site, tmp_path):
+    with pytest.raises(DataError, match=f"{SUM}, not {'0' * 64}"):
+        _get(site, tmp_path / "data.bin", "0" * 64)
+    assert _nothing_left(tmp_path)
+
+
+def test_a_wrong_sum_leaves_an_old_file_alone(site, tmp_path):
+    (tmp_path / "data.bin").write_bytes(b"old")
+    with pytest.raises(DataError):
+        _get(site, tmp_path / "data.bin", "0" * 64)
+    assert (tmp_path / "data.bin").read_bytes() == b"old"
+
+
+def test_not_found_is_final(site, tmp_path):
+    with pytest.raises(DataError, match="HTTP 404"):
+        download(f"{site.url}/nothing", tmp_path / "x")
+    assert len(site.requests) == 1
+    assert _nothing_left(tmp_path)
+
+
+def test_a_busy_server_is_asked_again(site, tmp_path):
+    site.errors = [503, 429]
+    _get(site, tmp_path / "data.bin", SUM)
+    assert len(site.requests) == 3
+
+
+def test_nobody_there(tmp_path):
+    with pytest.raises(DataError, match="cannot be downloaded"):
+        download("http://127.0.0.1:9/x", tmp_path / "x", tries=2, wait=0.001, timeout=1)
+
+
+def test_a_server_that_does_not_say_the_length(site, tmp_path):
+    site.says_length = False
+    with pytest.raises(DataError, match="does not say how long"):
+        _get(site, tmp_path / "data.bin")
+    _get(site, tmp_path / "data.bin", SUM)
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+
+
+def test_a_full_disk(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+    with pytest.raises(DataError, match="MB are needed"):
+        _get(site, tmp_path / "data.bin")
+    assert not (tmp_path / "data.bin").exists()
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://host/x", "data.bin"])
+def test_only_the_web(url, tmp_path):
+    with pytest.raises(DataError, match="no web address"):
+        download(url, tmp_path / "x")
+
+
+def test_a_place_that_cannot_be_written(site, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="folder cannot be made"):
+        _get(site, tmp_path / "file" / "data.bin")
+
+
+def _zip(members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as pack:
+        for name, data in members.items():
+            pack.writestr(name, data)
+    return buffer.getvalue()
+
+
+def _tar(members):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tape:
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            if data is None:
+                entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            else:
+                entry.size = len(data)
+            tape.addfile(entry, None if data is None else io.BytesIO(data))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("pack", [_zip, _tar])
+def test_unpacking_takes_what_is_wanted(tmp_path, pack):
+    (tmp_path / "a").write_bytes(pack({"X/X_TRAIN.ts": b"1", "X/X_TEST.ts": b"2", "X/X.txt": b"3", "../evil": b"4"}))
+    files = unpack(tmp_path / "a", tmp_path / "X", ["*X_TRAIN.ts", "*X_TEST.ts"])
+    assert [file.read_bytes() for file in files] == [b"2", b"1"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["X", "X_TEST.ts", "X_TRAIN.ts", "a"]
+
+
+@pytest.mark.parametrize("pack", [_zip, _tar])
+@pytest.mark.parametrize("name", ["../x.ts", "/x.ts", "a/../../x.ts", "..\\x.ts", "C:/x.ts"])
+def test_nothing_leads_out_of_the_folder(tmp_path, pack, name):
+    (tmp_path / "a").write_bytes(pack({name: b"1"}))
+    with pytest.raises(DataError, match="leads out"):
+        unpack(tmp_path / "a", tmp_path / "X", ["*.ts"])
+    assert _nothing_left(tmp_path, "a")
+
+
+@pytest.mark.parametrize("pack", [_zip, _tar])
+def test_unpacking_is_bounded(tmp_path, pack):
+    (tmp_path / "a").write_bytes(pack({"x.ts": bytes(3_000_000)}))
+    with pytest.raises(DataError, match="more than 2,000,000 bytes"):
+        unpack(tmp_path / "a", tmp_path / "X", ["*.ts"], most_bytes=2_000_000)
+    assert _nothing_left(tmp_path, "a")
+
+
+def test_links_in_an_archive_are_not_followed(tmp_path):
+    (tmp_path / "a").write_bytes(_tar({"x.ts": None}))
+    with pytest.raises(DataError, match="no member"):
+        unpack(tmp_path / "a", tmp_path / "X", ["*.ts"])
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PK\x03\x04 not really", _zip({"x.ts": b"abc" * 999})[:-30], b"\x1f\x8b\x08 no"]
+)
+def test_damaged_archives(tmp_path, data):
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(DataError):
+        unpack(tmp_path / "a", tmp_path / "X", ["*.ts"])
+    assert _nothing_left(tmp_path, "a")
+
+
+def test_a_damaged_member(tmp_path):
+    data = bytearray(_zip({"x.ts": b"abc" * 999}))
+    data[40] ^= 0xFF
+    (tmp_path / "a").write_bytes(bytes(data))
+    with pytest.raises(DataError, match="damaged"):
+        unpack(tmp_path / "a", tmp_path / "X", ["*.ts"])
+
+
+def _info(*sources, files=("x/data.bin",), folder="x"):
+    return DatasetInfo("X", "events", {}, "", folder, (Form(files),), "none:none", sources)
+
+
+def test_a_first_download_is_recorded_and_later_ones_held_against_it(site, tmp_path, monkeypatch):
+    info = _info(Source(f"{site.url}/data.bin", "x/data.bin"))
+    assert fetch(info, tmp_path) == tmp_path / "x"
+    assert (tmp_path / "x/data.bin.sha256").read_text() == f"{SUM}  data.bin\n"
+    fetch(info, tmp_path)
+    assert len(site.requests) == 1  # it was there
+    monkeypatch.setenv("CONTIFORMER_DATA", str(tmp_path))
+    assert verify(info) == [(tmp_path / "x/data.bin", "ok")]
+    (tmp_path / "x/data.bin").write_bytes(b"broken")
+    assert verify(info) == [(tmp_path / "x/data.bin", "wrong")]
+    (tmp_path / "x/data.bin").unlink()
+    site.files["/data.bin"] = BODY[::-1]
+    with pytest.raises(DataError, match=r"earlier download.*data\.bin\.sha256"):
+        fetch(info, tmp_path)
+
+
+def test_an_archive_is_unpacked_recorded_and_removed(site, tmp_path, monkeypatch):
+    site.files["/X.zip"] = _zip({"X_TRAIN.ts": b"1", "X_TEST.ts": b"2"})
+    source = Source(f"{site.url}/X.zip", "uea/X", members=("*X_TRAIN.ts", "*X_TEST.ts"))
+    info = _info(source, files=("uea/X/X_TRAIN.ts.gz", "uea/X/X_TEST.ts.gz"), folder="uea/X")
+    fetch(info, tmp_path)
+    assert {path.name for path in (tmp_path / "uea").rglob("*")} == {"X", "X_TRAIN.ts", "X_TEST.ts", "X.sha256"}
+    fetch(info, tmp_path)
+    assert len(site.requests) == 1
+    monkeypatch.setenv("CONTIFORMER_DATA", str(tmp_path))
+    assert [result for _, result in verify(info)] == ["ok", "ok"]
+    (tmp_path / "uea/X/X_TEST.ts").write_bytes(b"3")
+    assert [result for _, result in verify(info)] == ["ok", "wrong"]
+
+
+def test_a_folder_of_files_is_verified_as_a_whole(site, tmp_path, monkeypatch):
+    site.files["/set-a.tar.gz"] = _tar({"./set-a/1.txt": b"1", "./set-a/2.txt": b"2"})
+    source = Source(f"{site.url}/set-a.tar.gz", "c/set-a", members=("*set-a/*.txt",))
+    info = _info(source, files=("c/set-a",), folder="c")
+    fetch(info, tmp_path)
+    monkeypatch.setenv("CONTIFORMER_DATA", str(tmp_path))
+    assert verify(info) == [(tmp_path / "c/set-a", "ok")]
+    (tmp_path / "c/set-a/2.txt").unlink()
+    assert verify(info) == [(tmp_path / "c/set-a/2.txt", "wrong")]
+
+
+def test_from_the_archive_to_the_loader(site, cache, shared, monkeypatch):
+    expected = {split: load_uea("Libras", split) for split in ("train", "test")}
+    names = ("Libras_TRAIN.ts", "Libras_TEST.ts")
+    texts = {name: gzip.decompress((shared / "uea/Libras" / f"{name}.gz").read_bytes()) for name in names}
+    site.files["/Libras.zip"] = _zip({**texts, "Libras_TRAIN.arff": b"@relation", "Libras.txt": b"about"})
+    site.cuts = [1000]
+    monkeypatch.delenv("CONTIFORMER_DATA")
+    with pytest.raises(DataError, match="datasets download Libras"):
+        load_uea("Libras")
+    info = get("Libras")
+    here = replace(info, sources=(replace(info.sources[0], url=f"{site.url}/Libras.zip"),))
+    assert fetch(here) == cache / "uea/Libras" == locate("Libras")
+    assert presence(info) == "yes"
+    for split, data in expected.items():
+        assert load_uea("Libras", split) == data
+    assert [result for _, result in verify(info)] == ["ok", "ok"]
