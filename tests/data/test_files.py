@@ -122,6 +122,23 @@ def test_encoding_gzip_and_separator(tmp_path):
         read_csv(latin)
 
 
+def test_a_bomb_is_not_unpacked(tmp_path):
+    (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"0" * 2**27))
+    with pytest.raises(DataError, match="unpacks to more"):
+        read_csv(tmp_path / "bomb.csv.gz", time="t")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    data = SeriesSet([Series.of([0], [1])])
+    for write in (write_csv, write_parquet):
+        with pytest.raises(DataError, match="cannot be written"):
+            write(data, tmp_path / "none" / "x")
+    for encoding in ("undefined", "no such", "a\0b"):
+        (tmp_path / "x.csv").write_text(CSV)
+        with pytest.raises(DataError, match="encoding"):
+            read_csv(tmp_path / "x.csv", time="t", encoding=encoding)
+
+
 def folder_of_files(path, series=7, files=3):
     for file in range(files):
         ids = np.repeat(np.arange(series) + file * series, 3)

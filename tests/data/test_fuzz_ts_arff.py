@@ -13,6 +13,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.readers import arff, ts
 from contiformer.data.readers.arff import read_arff
 from contiformer.data.readers.ts import read_ts
+from contiformer.data.readers.ts_header import read_header
 from contiformer.data.series import Series
 
 TS = [
@@ -131,7 +132,7 @@ def test_the_fast_way_takes_nothing_that_the_careful_way_refuses_or_reads_otherw
     for _ in range(3000):
         text = mutated(draw.choice(TS[:3]), draw).decode("latin-1")
         try:
-            header, start = ts._header(text)
+            header, start = read_header(text)
             rows, lines = ts._cases(text, start, header.data_row)
             fast = ts._at_once(lines, header)
         except DataError:

@@ -49,6 +49,7 @@ def test_dates_are_seconds_in_utc_to_the_microsecond():
         ([dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], "time zone"),
         (np.array(["NaT"], "datetime64[s]"), "not a finite time"),
         ([dt.datetime(2020, 1, 1), dt.timedelta(1)], "mix"),
+        ([dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=5)))], "years"),
     ],
 )
 def test_bad_times_are_named(times, message):

@@ -19,24 +19,19 @@ from jaxtyping import Float64, Int64
 from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError, did_you_mean
-from contiformer.data.readers.text import read_text, write_text
-from contiformer.data.readers.ts import (
+from contiformer.data.readers.archive import assembled, nearest, number, parse_cases, regular_arrays, shortened
+from contiformer.data.readers.facts import (
     ENCODING,
-    PathText,
-    assembled,
     check_labels,
     facts_of,
     facts_text,
     has_plain_times,
-    nearest,
-    number,
-    parse_cases,
     parse_facts,
-    regular_arrays,
-    shortened,
     value_texts,
     writable,
 )
+from contiformer.data.readers.text import read_text, write_text
+from contiformer.data.readers.ts import PathText
 from contiformer.data.series import Label
 from contiformer.data.series_set import SeriesSet
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +20,7 @@ from contiformer.data.readers.frames import from_frame, to_frame
 from contiformer.data.readers.guard import guarded
 from contiformer.data.readers.layout import KEY, describe, read_described
 from contiformer.data.readers.place import Place
+from contiformer.data.readers.text import write_bytes
 from contiformer.data.series import Series
 from contiformer.data.series_set import SeriesSet
 
@@ -51,13 +52,9 @@ def read_parquet(path: str | PathLike[str], *, time: str | None = None, **roles:
 
 def write_parquet(data: SeriesSet, path: str | PathLike[str]) -> None:
     """One row per point, with a description of the columns in the file's metadata."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        to_frame(data).write_parquet(partial, row_group_size=BLOCK_POINTS, metadata={KEY: describe(data)})
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    packed = io.BytesIO()
+    to_frame(data).write_parquet(packed, row_group_size=BLOCK_POINTS, metadata={KEY: describe(data)})
+    write_bytes(path, packed.getvalue())
 
 
 def scan_parquet(

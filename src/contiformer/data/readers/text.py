@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 from contiformer.data.errors import DataError
 
 _GZIP = b"\x1f\x8b"
+#: A gzip may unpack to this many times its size, and to this many bytes anyway: a bomb must not fill the memory.
+LARGEST_FACTOR = 200
+ALLOWED_ANYWAY = 2**26
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -27,15 +32,29 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError) as error:
         raise DataError(f"cannot be opened ({error})", file=path) from None
     if data.startswith(_GZIP):
-        try:
-            data = gzip.decompress(data)
-        except EOFError:
-            raise DataError("the gzip ends too early", file=path, remedy="download or copy it again") from None
-        except (OSError, zlib.error) as error:
-            raise DataError(f"the gzip is damaged ({error})", file=path, remedy="download or copy it again") from None
+        data = _unpacked(data, path)
     if not data.strip():
         raise DataError("the file is empty", file=path)
     return data
+
+
+def _unpacked(data: bytes, path: str | os.PathLike[str]) -> bytes:
+    # the last four bytes tell the length, but only an honest file's: so no more than allowed is unpacked
+    allowed = LARGEST_FACTOR * len(data) + ALLOWED_ANYWAY
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            unpacked = packed.read(allowed + 1)
+    except EOFError:
+        raise DataError("the gzip ends too early", file=path, remedy="download or copy it again") from None
+    except (OSError, zlib.error) as error:
+        raise DataError(f"the gzip is damaged ({error})", file=path, remedy="download or copy it again") from None
+    if len(unpacked) > allowed:
+        raise DataError(
+            f"unpacks to more than {LARGEST_FACTOR} times its size, which is no table of numbers",
+            file=path,
+            remedy="unpack it first if you trust it",
+        )
+    return unpacked
 
 
 def decode(data: bytes, encoding: str, path: str | os.PathLike[str]) -> str:
@@ -51,7 +70,7 @@ def decode(data: bytes, encoding: str, path: str | os.PathLike[str]) -> str:
         raise DataError(
             f"byte 0x{data[error.start]:02x} is not {encoding}", file=path, row=row, remedy='try encoding="latin-1"'
         ) from None
-    except LookupError:
+    except (LookupError, UnicodeError, ValueError):
         raise DataError(f"there is no encoding {encoding!r}", file=path, remedy='try "utf-8" or "latin-1"') from None
 
 
@@ -76,5 +95,10 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     try:
         partial.write_bytes(data)
         os.replace(partial, target)
+    except OSError as error:
+        raise DataError(
+            f"cannot be written ({error.strerror})", file=path, remedy="check folder, rights and space"
+        ) from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
