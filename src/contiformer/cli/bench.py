@@ -71,3 +71,34 @@ def attention(
         report.show(results)
     if output is not None:
         report.write(results, output)
+
+
+@app.command()
+def data(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
+    output: Annotated[
+        Path, typer.Option(file_okay=False, help="Where data.json goes.", show_default=True)
+    ] = DEFAULT_OUTPUT,
+) -> None:
+    """Parsing data sets, against aeon and polars on the same files, and putting batches together.
+
+    The comparison with aeon needs the extra: pip install 'contiformer[bench]'.
+    """
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from contiformer.benchmarks import data as benchmark  # noqa: PLC0415
+
+    document = benchmark.run()
+    text = json.dumps(document, indent=2)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "data.json").write_text(text + "\n")
+    if as_json:
+        typer.echo(text)
+        return
+    table = Table("what", "ours", "others", "ratio", title="Data: medians, taken in turn")
+    for what, ours, others, ratio in benchmark.rows(document):
+        table.add_row(what, ours, others, ratio)
+    Console().print(table)
+    typer.echo(f"wrote {output / 'data.json'}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from contiformer.cli.bench import app as bench
+from contiformer.cli.datasets import app as datasets
 from contiformer.cli.demo import demo
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.add_typer(datasets)
 app.add_typer(bench)
 
 

@@ -227,5 +227,5 @@ def test_set_a_is_read_within_three_times_of_polars(shared):
         return time.perf_counter() - start
 
     # in turn, so that both have the same neighbours on the machine; the first pair warms up
-    pairs = [(seconds(lambda: load_clinical("PhysioNet2012-A")), seconds(lambda: pl.read_csv(path))) for _ in range(4)]
-    assert min(ours / theirs for ours, theirs in pairs[1:]) < 3
+    pairs = [(seconds(lambda: load_clinical("PhysioNet2012-A")), seconds(lambda: pl.read_csv(path))) for _ in range(6)]
+    assert np.median([ours / theirs for ours, theirs in pairs[1:]]) < 3

@@ -1,0 +1,45 @@
+"""The catalogue of public data sets: what there is, where it is, how to get it, and one loader for each kind."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contiformer.data.catalog.clinical import load_clinical
+    from contiformer.data.catalog.drop import drop_points
+    from contiformer.data.catalog.events import load_events
+    from contiformer.data.catalog.forecasting import borders, load_forecasting, windows
+    from contiformer.data.catalog.registry import DATASETS
+    from contiformer.data.catalog.store import locate
+    from contiformer.data.catalog.uea import load_uea
+
+_HOMES = {
+    "DATASETS": "registry",
+    "borders": "forecasting",
+    "drop_points": "drop",
+    "load_clinical": "clinical",
+    "load_events": "events",
+    "load_forecasting": "forecasting",
+    "load_uea": "uea",
+    "locate": "store",
+    "windows": "forecasting",
+}
+__all__ = [
+    "DATASETS",
+    "borders",
+    "drop_points",
+    "load_clinical",
+    "load_events",
+    "load_forecasting",
+    "load_uea",
+    "locate",
+    "windows",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # the list of data sets needs neither numpy nor polars
+    if name not in _HOMES:
+        raise AttributeError(f"module 'contiformer.data.catalog' has no attribute {name!r}")
+    return getattr(import_module(f"contiformer.data.catalog.{_HOMES[name]}"), name)
