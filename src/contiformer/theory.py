@@ -33,8 +33,8 @@ from torch import Tensor
 
 from contiformer.paths.interpolation import PiecewisePolynomial, interpolate
 
-Function = Callable[[Float[Tensor, "points"]], Float[Tensor, "points"]]
-Curve = Callable[[Float[Tensor, "points"]], Float[Tensor, "points d"]]
+Function = Callable[[Float[Tensor, " points"]], Float[Tensor, " points"]]
+Curve = Callable[[Float[Tensor, " points"]], Float[Tensor, "points d"]]
 
 
 def vanilla_attention(Q: Float[Tensor, "n d"], K: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
@@ -50,7 +50,7 @@ def gsm_attention(
 
 
 def gsm_kernel(
-    times: Float[Tensor, "n"],
+    times: Float[Tensor, " n"],
     weights: Float[Tensor, "n m"],
     means: Float[Tensor, "n m"],
     lengthscales: Float[Tensor, "n m"],
@@ -72,7 +72,7 @@ def gsm_kernel(
 
 
 def mercer_embedding(
-    times: Float[Tensor, "n"], periods: Float[Tensor, "k"], coefficients: Float[Tensor, "k terms"]
+    times: Float[Tensor, " n"], periods: Float[Tensor, " k"], coefficients: Float[Tensor, "k terms"]
 ) -> Float[Tensor, "n embedding"]:
     """Mercer's ``Φ(t)``: for each ω of ``periods`` ``[√c_1, √c_{2j} cos(jπt/ω), √c_{2j+1} sin(jπt/ω), ...]``.
 
@@ -85,9 +85,9 @@ def mercer_embedding(
 
 
 def mtan_embedding(
-    times: Float[Tensor, "n"],
-    frequencies: Float[Tensor, "d"],
-    phases: Float[Tensor, "d"],
+    times: Float[Tensor, " n"],
+    frequencies: Float[Tensor, " d"],
+    phases: Float[Tensor, " d"],
     weight: Float[Tensor, "d embedding"],
 ) -> Float[Tensor, "n embedding"]:
     """mTAN's ``Φ(t) = φ(t) w`` with ``φ_0 = ω_0 t + phase_0`` and ``φ_m = sin(ω_m t + phase_m)`` for ``m > 0``."""
@@ -123,7 +123,7 @@ def mtan_attention(embedding: Float[Tensor, "n e"]) -> Float[Tensor, "n n"]:
     return mercer_attention(nothing, nothing, embedding)
 
 
-def query_curve(times: Float[Tensor, "n"], Q: Float[Tensor, "n d"]) -> Curve:
+def query_curve(times: Float[Tensor, " n"], Q: Float[Tensor, "n d"]) -> Curve:
     """A C¹ path with ``q(t_j) = Q_j`` and no component that is ever zero.
 
     Between knots ``q = Q_n + (3s² - 2s³)(Q_{n+1} - Q_n)``, outside them the end value. It lies between its
@@ -146,7 +146,7 @@ def query_curve(times: Float[Tensor, "n"], Q: Float[Tensor, "n d"]) -> Curve:
     return lambda t: path(t[None])[0]
 
 
-def curve_with_inner_product(u: Curve, w: Function, p: Float[Tensor, ""], v_p: Float[Tensor, "d"]) -> Curve:
+def curve_with_inner_product(u: Curve, w: Function, p: Float[Tensor, ""], v_p: Float[Tensor, " d"]) -> Curve:
     """Lemma 1: a C¹ curve ``v`` with ``u(x)·v(x) = w(x)`` for every ``x`` and ``v(p) = v_p``.
 
     ``v(x) = u(x) w(x) / |u(x)|² + c / u(x)`` with ``c = (v_p - u(p) w(p) / |u(p)|²) u(p)``, products and quotients of
@@ -171,7 +171,7 @@ def curve_with_inner_product(u: Curve, w: Function, p: Float[Tensor, ""], v_p: F
     return lambda x: parallel(x) + c / u(x)
 
 
-def key_curve(query: Curve, f: Function, slope: Function, time: Float[Tensor, ""], key: Float[Tensor, "d"]) -> Curve:
+def key_curve(query: Curve, f: Function, slope: Function, time: Float[Tensor, ""], key: Float[Tensor, " d"]) -> Curve:
     """Lemma 2: the key curve with ``k(t_i) = K_i`` whose continuous attention is ``α_i(t) = f(t)`` for every ``t``.
 
     ``f`` is C², ``slope`` is its derivative. Deriving ``α_i(t) (t - t_i) = f(t) (t - t_i)`` gives the product that
@@ -184,7 +184,7 @@ def key_curve(query: Curve, f: Function, slope: Function, time: Float[Tensor, ""
 
 
 def key_curves(
-    query: Curve, times: Float[Tensor, "n"], K: Float[Tensor, "n d"], attention: Float[Tensor, "n n"]
+    query: Curve, times: Float[Tensor, " n"], K: Float[Tensor, "n d"], attention: Float[Tensor, "n n"]
 ) -> list[Curve]:
     """The theorem: curves ``k_1 ... k_N`` with ``k_i(t_i) = K_i`` and ``α_i(t_j) = attention[j, i]``.
 
@@ -197,7 +197,7 @@ def key_curves(
     ]
 
 
-def natural_spline(times: Float[Tensor, "n"], values: Float[Tensor, "n"]) -> tuple[Function, Function]:
+def natural_spline(times: Float[Tensor, " n"], values: Float[Tensor, " n"]) -> tuple[Function, Function]:
     """The natural cubic spline through ``values`` and its derivative, C² on the whole line.
 
     Outside the knots it goes on as a straight line: the curvature of a natural spline ends in zero.
@@ -219,7 +219,7 @@ def natural_spline(times: Float[Tensor, "n"], values: Float[Tensor, "n"]) -> tup
 
 
 def continuous_attention_matrix(
-    query: Curve, keys: Sequence[Curve], times: Float[Tensor, "n"], points: int = 8
+    query: Curve, keys: Sequence[Curve], times: Float[Tensor, " n"], points: int = 8
 ) -> Float[Tensor, "n n"]:
     """``α_i(t_j)`` in row ``j`` and column ``i``, by Gauss-Legendre with ``points`` nodes on each cell between knots.
 
@@ -240,6 +240,6 @@ def continuous_attention_matrix(
     return torch.where(gap == 0, own.diag(), integral / torch.where(gap == 0, 1.0, gap))
 
 
-def _check_increasing(times: Float[Tensor, "n"]) -> None:
+def _check_increasing(times: Float[Tensor, " n"]) -> None:
     if not (times.diff() > 0).all():
         raise ValueError("times must increase strictly: continuous attention has one value at a time")

@@ -46,6 +46,7 @@ def test_dates_are_seconds_in_utc_to_the_microsecond():
         ([0.0, float("inf")], "not a finite time"),
         (["noon"], "noon"),
         ([[0.0]], "shape"),
+        ([[0.0], [1.0, 2.0]], "ragged"),
         ([dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], "time zone"),
         (np.array(["NaT"], "datetime64[s]"), "not a finite time"),
         ([dt.datetime(2020, 1, 1), dt.timedelta(1)], "mix"),

@@ -125,4 +125,6 @@ def test_event_types_are_checked():
     with pytest.raises(DataError, match="type"):
         EventSet([EventSequence.of([0.0], [5])], num_types=2)
     assert EventSet([EventSequence.of([0.0], [5])]).num_types == 6
+    with pytest.raises(DataError, match="types of events"):
+        EventSet([EventSequence.of([0.0], [10**9])])
     assert EventSet([EventSequence.of([0.0, 2.0], [0, 1])]).summary().gaps[2] == 2.0

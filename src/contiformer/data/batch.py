@@ -33,14 +33,14 @@ class Batch:
     times: Float64[Tensor, "batch points"]
     values: Float[Tensor, "batch points channels"]
     observed: Bool[Tensor, "batch points channels"]
-    lengths: Int64[Tensor, "batch"]
+    lengths: Int64[Tensor, " batch"]
     static: Float[Tensor, "batch features"] | None = None
     static_observed: Bool[Tensor, "batch features"] | None = None
     label: Tensor | None = None
     target_times: Float64[Tensor, "batch targets"] | None = None
     target_values: Float[Tensor, "batch targets outputs"] | None = None
     target_observed: Bool[Tensor, "batch targets outputs"] | None = None
-    target_lengths: Int64[Tensor, "batch"] | None = None
+    target_lengths: Int64[Tensor, " batch"] | None = None
     ids: tuple[Any, ...] = ()
 
     def __len__(self) -> int:

@@ -47,8 +47,8 @@ class Lazy(Protocol[T_co]):
     together, so that a sampler can visit one block after another.
     """
 
-    lengths: Int64[np.ndarray, "n"]
-    blocks: Int64[np.ndarray, "n"]
+    lengths: Int64[np.ndarray, " n"]
+    blocks: Int64[np.ndarray, " n"]
 
     def __len__(self) -> int:
         """The number of items."""
@@ -118,14 +118,14 @@ class Collection(Generic[T]):
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def lengths(self) -> Int64[np.ndarray, "n"]:
+    def lengths(self) -> Int64[np.ndarray, " n"]:
         """The number of points of each item."""
         if self.lazy:
             return self._items.lengths  # type: ignore[union-attr]
         return np.fromiter(map(len, self), np.int64, len(self))
 
     @property
-    def blocks(self) -> Int64[np.ndarray, "n"]:
+    def blocks(self) -> Int64[np.ndarray, " n"]:
         """Which items are read together: all of them where they are in memory."""
         return self._items.blocks if self.lazy else np.zeros(len(self), np.int64)  # type: ignore[union-attr]
 

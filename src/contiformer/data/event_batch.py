@@ -38,7 +38,7 @@ class EventBatch:
         return self.times.shape[0]
 
     @property
-    def lengths(self) -> Int64[Tensor, "batch"]:
+    def lengths(self) -> Int64[Tensor, " batch"]:
         """The number of events of each sequence."""
         return self.mask.sum(1)
 

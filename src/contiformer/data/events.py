@@ -29,8 +29,8 @@ class EventSequence:
         id: a name.
     """
 
-    times: Float64[np.ndarray, "events"]
-    types: Int64[np.ndarray, "events"]
+    times: Float64[np.ndarray, " events"]
+    types: Int64[np.ndarray, " events"]
     features: NDArray[np.floating[Any]] | None = None
     label: Any = None
     id: str | int | None = None
@@ -83,6 +83,10 @@ class EventSequence:
         return EventSequence(self.times[which], self.types[which], extra, self.label, self.id)
 
 
+#: Types are the classes of a prediction: more than this are a mistake in the data.
+MOST_TYPES = 1_000_000
+
+
 class EventSet(Collection[EventSequence]):
     """Sequences over the same types.
 
@@ -105,6 +109,8 @@ class EventSet(Collection[EventSequence]):
         largest = max((int(s.types.max()) for s in self if len(s)), default=-1) if not self.lazy else -1
         named = None if type_names is None else len(type_names)
         self.num_types = next(n for n in (num_types, named, largest + 1) if n is not None)
+        if not 0 <= self.num_types <= MOST_TYPES:
+            raise DataError(f"{self.num_types} types of events", remedy=f"number them below {MOST_TYPES}")
         self.type_names = tuple(type_names) if type_names is not None else tuple(map(str, range(self.num_types)))
         if len(self.type_names) != self.num_types or largest >= self.num_types:
             raise DataError(

@@ -46,7 +46,7 @@ class BucketSampler(Sampler[list[int]]):
     ) -> None:
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}", remedy="pass 1 or more")
-        self.lengths: Int64[np.ndarray, "n"] = np.asarray(lengths, np.int64)
+        self.lengths: Int64[np.ndarray, " n"] = np.asarray(lengths, np.int64)
         self.blocks = np.zeros_like(self.lengths) if blocks is None else np.asarray(blocks, np.int64)
         if self.blocks.shape != self.lengths.shape:
             raise DataError(f"{len(self.lengths)} lengths but {len(self.blocks)} blocks")

@@ -36,11 +36,11 @@ class Series:
         ([1.0, 3.0], [10.0, 1.0])
     """
 
-    times: Float64[np.ndarray, "points"]
+    times: Float64[np.ndarray, " points"]
     values: NDArray[np.floating[Any]]
     static: NDArray[np.floating[Any]] | None = None
     label: Label | None = None
-    target_times: Float64[np.ndarray, "targets"] | None = None
+    target_times: Float64[np.ndarray, " targets"] | None = None
     target_values: NDArray[np.floating[Any]] | None = None
     id: str | int | None = None
 
@@ -121,7 +121,7 @@ class Series:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def points(self, which: Int64[np.ndarray, "kept"] | NDArray[np.bool_] | slice) -> Series:
+    def points(self, which: Int64[np.ndarray, " kept"] | NDArray[np.bool_] | slice) -> Series:
         """The points at the given positions, everything else as it is."""
         return replace(self, times=self.times[which], values=self.values[which])
 

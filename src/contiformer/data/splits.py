@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
 
-_Positions = Int64[np.ndarray, "part"]
+_Positions = Int64[np.ndarray, " part"]
 
 
 def by_share(count: int, shares: Sequence[float], seed: int, labels: Sequence[Any] | None = None) -> list[_Positions]:

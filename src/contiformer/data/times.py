@@ -27,7 +27,10 @@ def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
         >>> as_times([dt.datetime(1970, 1, 1, 0, 1), dt.datetime(1970, 1, 2)]).tolist()
         [60.0, 86400.0]
     """
-    array = np.asarray(times)
+    try:
+        array = np.asarray(times)
+    except ValueError:
+        raise DataError(f"{name} are ragged", remedy="pass one time per row, a flat list") from None
     if array.ndim == 0 or array.ndim > 1:
         raise DataError(f"{name} have shape {array.shape}", remedy="pass one time per row, a flat list")
     if array.dtype.kind in "mM":

@@ -261,7 +261,7 @@ class ContinuousAttention(nn.Module):
         rule: AttentionRule,
         return_weights: bool,
         level: int,
-        coarse: Bool[Tensor, "batch"],
+        coarse: Bool[Tensor, " batch"],
     ) -> tuple[Tensor, Tensor | None]:
         """Each sequence at the degree it needs itself, so that its output does not depend on its batch mates."""
         parts = []
@@ -324,7 +324,7 @@ class ContinuousAttention(nn.Module):
         return Keys(seen.times, valid, key, value, series[0], series[1], pieces)
 
 
-def _coarse(solved: Trajectories, seen: Observations, causal: bool) -> tuple[Bool[Tensor, "batch"], float] | None:
+def _coarse(solved: Trajectories, seen: Observations, causal: bool) -> tuple[Bool[Tensor, " batch"], float] | None:
     """Which sequences are not resolved, and the largest tail; None if all are."""
     used = seen.valid.T[None]
     if causal:

@@ -22,7 +22,7 @@ class Observations:
     times: Float[Tensor, "batch obs"]
     query_times: Float[Tensor, "batch query"] | None
     valid: Bool[Tensor, "batch obs"]
-    lengths: Int[Tensor, "batch"]
+    lengths: Int[Tensor, " batch"]
     order: Int[Tensor, "batch obs"] | None
     complete: bool
     distinct_knots: bool
@@ -57,7 +57,7 @@ class Observations:
             clock = torch.where(valid, clock, clock.gather(1, lengths[:, None] - 1))
         return cls(x, clock, queries, valid, lengths, order, complete, distinct)
 
-    def select(self, index: Int[Tensor, "some"]) -> Observations:
+    def select(self, index: Int[Tensor, " some"]) -> Observations:
         """Some of the sequences."""
         return replace(
             self,
@@ -69,7 +69,7 @@ class Observations:
             order=None if self.order is None else self.order[index],
         )
 
-    def window(self) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]:
+    def window(self) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
         """First and last time of each sequence, observations and queries together."""
         start, end = self.times[:, 0], self.times[:, -1]
         if self.query_times is not None and self.query_times.shape[1]:

@@ -63,7 +63,7 @@ def interpolate(
     kind: Interpolation,
     times: Float[Tensor, "batch knots"],
     values: Float[Tensor, "batch knots d"],
-    lengths: Int[Tensor, "batch"] | None = None,
+    lengths: Int[Tensor, " batch"] | None = None,
     *,
     distinct: bool = False,
 ) -> PiecewisePolynomial:
@@ -115,7 +115,7 @@ def interpolate(
 
 def _merge_equal_times(
     times: Tensor, values: Tensor, lengths: Tensor | None
-) -> tuple[Tensor, Tensor, Int[Tensor, "batch"]]:
+) -> tuple[Tensor, Tensor, Int[Tensor, " batch"]]:
     """Distinct knots at the front of each row, means of values that share a time, the last knot repeated behind."""
     batch, knots, width = values.shape
     if lengths is None:
@@ -142,7 +142,7 @@ def _natural_curvature(
     width: Float[Tensor, "batch knots 1"],
     rise: Float[Tensor, "batch knots d"],
     proper: Tensor,
-    lengths: Int[Tensor, "batch"] | int,
+    lengths: Int[Tensor, " batch"] | int,
 ) -> Float[Tensor, "batch knots d"]:
     """Second derivatives ``m`` of the natural spline at the knots, zero at both ends.
 

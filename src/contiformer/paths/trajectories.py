@@ -45,7 +45,7 @@ class Pieces:
         """Half the length of each piece: ``dt/dx``."""
         return (self.edges[:, 1:] - self.edges[:, :-1]) / 2
 
-    def locate(self, t: Float[Tensor, "batch *shape"]) -> Int[Tensor, "batch *shape"]:
+    def locate(self, t: Float[Tensor, " batch *shape"]) -> Int[Tensor, " batch *shape"]:
         """The piece that holds each time; times outside the window belong to the nearest piece."""
         if self.count == 1:
             return torch.zeros_like(t, dtype=torch.long)
@@ -56,7 +56,7 @@ class Pieces:
         last = (self.half_lengths > 0).sum(1, keepdim=True).sub(1).clamp(min=0)
         return torch.minimum(piece, last).reshape(t.shape)
 
-    def local(self, t: Float[Tensor, "batch *shape"], piece: Int[Tensor, "batch *shape"]) -> Float[Tensor, "..."]:
+    def local(self, t: Float[Tensor, " batch *shape"], piece: Int[Tensor, " batch *shape"]) -> Float[Tensor, "..."]:
         """The variable ``x`` of time ``t`` on the given piece, clamped to [-1, 1]."""
         shape = t.shape
         flat = piece.reshape(shape[0], -1)
@@ -68,7 +68,7 @@ class Pieces:
         return x + (x.clamp(-1.0, 1.0) - x).detach() if x.requires_grad else x.clamp_(-1.0, 1.0)
 
 
-def window_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], length: float, limit: int) -> Pieces:
+def window_pieces(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], length: float, limit: int) -> Pieces:
     """Cut each window into equal pieces of at most ``length``; of more than that where ``limit`` pieces do not do."""
     window = end - start
     wanted = torch.ceil(window / length - 1e-9).clamp(1, limit)
@@ -78,7 +78,7 @@ def window_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], le
     return Pieces(start[:, None] + share * window[:, None])
 
 
-def fixed_pieces(start: Float[Tensor, "batch"], end: Float[Tensor, "batch"], length: float, limit: int) -> Pieces:
+def fixed_pieces(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], length: float, limit: int) -> Pieces:
     """Pieces of exactly ``length`` from the start of each sequence: what comes later never moves an earlier edge."""
     needed = (end - start) / length
     count = max(1, math.ceil(float(needed.max()) - 1e-9)) if needed.numel() else 1
@@ -126,7 +126,7 @@ class Trajectories:
         return self.series[0].shape[4]
 
     @torch.no_grad()
-    def tail(self, used: Bool[Tensor, "#pieces obs batch"]) -> Float[Tensor, "batch"]:
+    def tail(self, used: Bool[Tensor, "#pieces obs batch"]) -> Float[Tensor, " batch"]:
         """How large the last two coefficients are beside the curves: about the relative error of the series.
 
         The root of the mean square over a sequence's ``used`` trajectories, the largest over states and pieces. Curves
@@ -218,7 +218,7 @@ class SweepPlan:
 
     times: Float[Tensor, "obs batch"]
     grid: Float[Tensor, "grid batch"]
-    stretch: Float[Tensor, "batch"]
+    stretch: Float[Tensor, " batch"]
     forward: list[int]
     backward: list[slice]
     substeps: int
@@ -301,7 +301,7 @@ def warn_unresolved(tail: float, degree: int, advice: str) -> None:
 
 
 def evaluate_basis(
-    pieces: Pieces, t: Float[Tensor, "batch *shape"], terms: int, piece: Int[Tensor, "batch *shape"] | None = None
+    pieces: Pieces, t: Float[Tensor, " batch *shape"], terms: int, piece: Int[Tensor, " batch *shape"] | None = None
 ) -> Float[Tensor, "batch *shape pieces terms"]:
     """``T_m(x_p(t))`` in the slot of the piece that holds ``t``, zero in the others: k(t) = Σ_{p,m} basis c_{p,m}."""
     if piece is None:

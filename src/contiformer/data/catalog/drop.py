@@ -46,7 +46,7 @@ class _Kept:
 
     def __post_init__(self) -> None:
         lengths = self.data.lengths
-        self.lengths: Int64[np.ndarray, "n"] = np.array([_staying(int(n), self.share) for n in lengths], np.int64)
+        self.lengths: Int64[np.ndarray, " n"] = np.array([_staying(int(n), self.share) for n in lengths], np.int64)
         self.blocks = self.data.blocks
 
     def __len__(self) -> int:

@@ -91,7 +91,7 @@ def events_from_occupancy(
 def _without_duplicates(jump: Bool[np.ndarray, "hours sensors"], pause: float) -> Bool[np.ndarray, "hours sensors"]:
     """Hour by hour for all sensors at once: keep a jump if the last kept one is more than the pause away."""
     kept = np.zeros_like(jump)
-    last: Int64[np.ndarray, "sensors"] | np.ndarray = np.full(jump.shape[1], -np.inf)
+    last: Int64[np.ndarray, " sensors"] | np.ndarray = np.full(jump.shape[1], -np.inf)
     for hour, candidates in enumerate(jump):
         now = candidates & (hour - last > pause)
         kept[hour] = now

@@ -24,7 +24,7 @@ SCHEMA_FACTS = ("channels", "units", "dates", "time_unit")
 _ONE_COLUMN = {"value": pl.Float64}
 
 
-def _parse_numbers(text: bytes, count: int) -> Float64[np.ndarray, "count"] | None:
+def _parse_numbers(text: bytes, count: int) -> Float64[np.ndarray, " count"] | None:
     """That many finite numbers or NaN, separated by commas; None if the text is anything else."""
     try:
         values = guarded(
@@ -38,7 +38,7 @@ def _parse_numbers(text: bytes, count: int) -> Float64[np.ndarray, "count"] | No
     return column.to_numpy(writable=True)
 
 
-def parse_cases(bodies: list[bytes]) -> tuple[Float64[np.ndarray, "n"], Int64[np.ndarray, "cases"], int] | None:
+def parse_cases(bodies: list[bytes]) -> tuple[Float64[np.ndarray, " n"], Int64[np.ndarray, " cases"], int] | None:
     """Numbers of all cases, dimensions separated by ``:``; None unless the dimensions of each are of one length.
 
     Returns:
@@ -67,7 +67,7 @@ def parse_cases(bodies: list[bytes]) -> tuple[Float64[np.ndarray, "n"], Int64[np
 
 
 def regular_arrays(
-    values: Float64[np.ndarray, "n"], lengths: Int64[np.ndarray, "cases"], channels: int
+    values: Float64[np.ndarray, " n"], lengths: Int64[np.ndarray, " cases"], channels: int
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Times 0, 1, ... [L] and values [L, C] of each case, from the values case by case and channel by channel."""
     cases, length = len(lengths), int(lengths[0])
@@ -109,10 +109,10 @@ def number(text: str, column: str) -> float:
 
 
 def merged(
-    case: Int64[np.ndarray, "n"],
-    channel: Int64[np.ndarray, "n"],
-    times: Float64[np.ndarray, "n"],
-    values: Float64[np.ndarray, "n"],
+    case: Int64[np.ndarray, " n"],
+    channel: Int64[np.ndarray, " n"],
+    times: Float64[np.ndarray, " n"],
+    values: Float64[np.ndarray, " n"],
     cases: int,
     channels: int,
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:

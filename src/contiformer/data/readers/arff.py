@@ -279,7 +279,7 @@ def _plain(text: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ the rows
 
-_Read = tuple[list[Label] | None, Float64[np.ndarray, "n"], int, int]
+_Read = tuple[list[Label] | None, Float64[np.ndarray, " n"], int, int]
 
 
 def _rows(text: str, header: _Header) -> tuple[list[int], list[bytes]]:
@@ -384,7 +384,7 @@ def _label(text: str, quoted: bool, attribute: _Attribute, known: frozenset[str]
 
 
 def _without_padding(
-    values: Float64[np.ndarray, "n"], cases: int, channels: int, facts: dict[str, Any]
+    values: Float64[np.ndarray, " n"], cases: int, channels: int, facts: dict[str, Any]
 ) -> tuple[list[tuple[NDArray[np.float64], NDArray[np.float64]]], int]:
     """Times and values of each case without the points at the end that have no values, and how many those were."""
     table = values.reshape(cases, channels, -1)
@@ -401,7 +401,7 @@ def _without_padding(
     return [(times[:own], rows[:own]) for (times, rows), own in zip(arrays, told, strict=True)], 0
 
 
-def _ends(table: Float64[np.ndarray, "cases channels points"]) -> Int64[np.ndarray, "cases"]:
+def _ends(table: Float64[np.ndarray, "cases channels points"]) -> Int64[np.ndarray, " cases"]:
     """The number of points up to the last that has a value."""
     nothing = np.isnan(table).all(axis=1)
     return table.shape[2] - np.argmin(np.pad(nothing[:, ::-1], ((0, 0), (0, 1))), axis=1)

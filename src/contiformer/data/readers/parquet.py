@@ -120,7 +120,7 @@ class ParquetSource:
 
 def _index(
     files: list[Path], name: str
-) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """Rows, file and offset of every series, from the id columns alone."""
     seen: dict[Any, tuple[int, int]] = {}
     rows: list[list[int]] = []
@@ -163,7 +163,7 @@ def _ids(file: Path, name: str, start: int) -> pl.Series:
     return guarded(lambda: pl.scan_parquet(file).select(name).slice(start, _INDEX_ROWS).collect(), file)[name]
 
 
-def _blocks(lengths: Int64[np.ndarray, "n"], files: Int64[np.ndarray, "n"], points: int) -> Int64[np.ndarray, "n"]:
+def _blocks(lengths: Int64[np.ndarray, " n"], files: Int64[np.ndarray, " n"], points: int) -> Int64[np.ndarray, " n"]:
     """Neighbours in one file until a block has its points."""
     result = np.empty(len(lengths), np.int64)
     block, filled = 0, 0

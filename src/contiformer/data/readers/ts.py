@@ -256,10 +256,7 @@ class _Reading:
                     f"the time {shortened(text)} is one of {kind}, those before were {self.kind}",
                     remedy="use one kind only",
                 )
-        try:
-            return as_times(times)
-        except OverflowError:
-            raise DataError("a date is too far away for UTC", remedy="check the years") from None
+        return as_times(times)
 
     def finished(self) -> SeriesSet:
         """The set."""

@@ -143,7 +143,7 @@ class EventProcess(PointProcess):
         at = as_times(times)
         return self.ground_intensity(sequence, at)[:, None] * self._next_types(sequence, at)
 
-    def ground_intensity(self, sequence: EventSequence, times: ArrayLike) -> Float64[np.ndarray, "times"]:
+    def ground_intensity(self, sequence: EventSequence, times: ArrayLike) -> Float64[np.ndarray, " times"]:
         """[T], λ, of events of any type."""
         at = as_times(times)
         rows = max(1, _AT_ONCE // max(1, len(sequence)))

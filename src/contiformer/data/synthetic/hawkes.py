@@ -65,7 +65,7 @@ class Hawkes(PointProcess):
             )
 
     @property
-    def mean_rate(self) -> Float64[np.ndarray, "types"]:
+    def mean_rate(self) -> Float64[np.ndarray, " types"]:
         """Events per time in the long run: ``(I - α/β)^-1 μ``."""
         return np.linalg.solve(np.eye(self.num_types) - self.branching, self.mu)
 

@@ -39,7 +39,7 @@ class Oscillators:
     position: NDArray[np.float64]
     velocity: NDArray[np.float64]
 
-    def at(self, times: Float64[np.ndarray, "times"]) -> Float64[np.ndarray, "*shape times 2"]:
+    def at(self, times: Float64[np.ndarray, " times"]) -> Float64[np.ndarray, "*shape times 2"]:
         """Position and velocity at the times, by the solution in the module's description.
 
         Example:

@@ -53,7 +53,7 @@ class PointProcess(ABC):
         with np.errstate(divide="ignore"):
             return float(np.log(rates).sum() - self.compensator(sequence, [begin, stop]).sum())
 
-    def residuals(self, sequence: EventSequence, *, start: float | None = None) -> Float64[np.ndarray, "gaps"]:
+    def residuals(self, sequence: EventSequence, *, start: float | None = None) -> Float64[np.ndarray, " gaps"]:
         """The integrated intensity from each event to the next: independent and Exp(1) if this process made them.
 
         With ``start`` the gap from there to the first event comes first.

@@ -55,7 +55,7 @@ class Poisson(PointProcess):
         swing = self.rate * self.amplitude * self.period / (2 * np.pi)
         return self.rate * np.diff(at)[:, None] - swing * np.diff(np.cos(self._angle(at)), axis=0)
 
-    def _angle(self, times: Float64[np.ndarray, "times"]) -> Float64[np.ndarray, "times types"]:
+    def _angle(self, times: Float64[np.ndarray, " times"]) -> Float64[np.ndarray, "times types"]:
         return 2 * np.pi * times[:, None] / self.period + self.phase
 
     def simulate(self, end: float, *, rng: np.random.Generator, id: str | int | None = None) -> EventSequence:

@@ -24,7 +24,7 @@ def integrate(
     *,
     tolerance: float = 1e-10,
     nodes: tuple[int, int] = NODES,
-) -> Float64[np.ndarray, "n"]:
+) -> Float64[np.ndarray, " n"]:
     """The integral of ``function`` between each edge and the next.
 
     Each interval gets both rules of ``nodes``; where they differ by more than the tolerance (of all intervals together;

@@ -87,15 +87,15 @@ class Spirals:
     clean: Float[Tensor, "n times 2"]
     observed_times: Float[Tensor, "n points"]
     observed_values: Float[Tensor, "n points 2"]
-    clockwise: Bool[Tensor, "n"]
-    a: Float[Tensor, "n"]
-    b: Float[Tensor, "n"]
+    clockwise: Bool[Tensor, " n"]
+    a: Float[Tensor, " n"]
+    b: Float[Tensor, " n"]
 
     def __len__(self) -> int:
         """The number of spirals."""
         return len(self.times)
 
-    def __getitem__(self, index: slice | Int[Tensor, "m"] | Bool[Tensor, "n"]) -> Spirals:
+    def __getitem__(self, index: slice | Int[Tensor, " m"] | Bool[Tensor, " n"]) -> Spirals:
         """The spirals at the given positions."""
         return Spirals(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
