@@ -20,7 +20,7 @@ MOST_PARTS = 1000
 
 def integrate(
     function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    edges: Float64[np.ndarray, "n+1"],
+    edges: Float64[np.ndarray, " n+1"],
     *,
     tolerance: float = 1e-10,
     nodes: tuple[int, int] = NODES,
