@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contiformer.data.batch import Batch, collate
+    from contiformer.data.catalog.loading import load
     from contiformer.data.errors import DataError
     from contiformer.data.event_batch import EventBatch, collate_events
     from contiformer.data.events import EventSequence, EventSet
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Batch": "batch",
     "collate": "batch",
+    "load": "catalog.loading",
     "DataError": "errors",
     "EventBatch": "event_batch",
     "EventSequence": "events",
@@ -68,6 +70,7 @@ __all__ = [
     "from_arrays",
     "from_frame",
     "from_list",
+    "load",
     "read_arff",
     "read_csv",
     "read_events",

@@ -17,7 +17,8 @@ from contiformer.data.catalog import load_uea, locate
 from contiformer.data.catalog.download import download
 from contiformer.data.catalog.fetch import fetch, verify
 from contiformer.data.catalog.info import DatasetInfo, Form, Source
-from contiformer.data.catalog.registry import get
+from contiformer.data.catalog.loading import load
+from contiformer.data.catalog.registry import DATASETS, get
 from contiformer.data.catalog.store import presence
 from contiformer.data.catalog.unpack import unpack
 from contiformer.data.errors import DataError
@@ -354,6 +355,10 @@ def test_from_the_archive_to_the_loader(site, cache, shared, monkeypatch):
         load_uea("Libras")
     info = get("Libras")
     here = replace(info, sources=(replace(info.sources[0], url=f"{site.url}/Libras.zip"),))
+    monkeypatch.setitem(DATASETS, "Libras", here)
+    with pytest.raises(DataError, match="datasets download Libras"):
+        load("Libras")
+    assert load("Libras", split="test", download=True) == expected["test"]
     assert fetch(here) == cache / "uea/Libras" == locate("Libras")
     assert presence(info) == "yes"
     for split, data in expected.items():

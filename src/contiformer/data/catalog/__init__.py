@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from contiformer.data.catalog.drop import drop_points
     from contiformer.data.catalog.events import load_events
     from contiformer.data.catalog.forecasting import borders, load_forecasting, windows
+    from contiformer.data.catalog.loading import load
     from contiformer.data.catalog.registry import DATASETS
     from contiformer.data.catalog.store import locate
     from contiformer.data.catalog.uea import load_uea
@@ -18,6 +19,7 @@ _HOMES = {
     "DATASETS": "registry",
     "borders": "forecasting",
     "drop_points": "drop",
+    "load": "loading",
     "load_clinical": "clinical",
     "load_events": "events",
     "load_forecasting": "forecasting",
@@ -29,6 +31,7 @@ __all__ = [
     "DATASETS",
     "borders",
     "drop_points",
+    "load",
     "load_clinical",
     "load_events",
     "load_forecasting",
