@@ -282,7 +282,9 @@ def test_links_in_an_archive_are_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"PK\x03\x04 not really", _zip({"x.ts": b"abc" * 999})[:-30], b"\x1f\x8b\x08 no"]
+    "data",
+    [b"", b"PK\x03\x04 not really", _zip({"x.ts": b"abc" * 999})[:-30], b"\x1f\x8b\x08 no"],
+    ids=["empty", "not a zip", "cut zip", "not a gzip"],
 )
 def test_damaged_archives(tmp_path, data):
     (tmp_path / "a").write_bytes(data)
