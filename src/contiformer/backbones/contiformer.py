@@ -24,10 +24,10 @@ class ContiFormer(nn.Module):
         input_size: channels C of the observations.
         d_model, n_heads, n_layers, d_ff, dropout: the usual sizes; ``d_ff=None`` is ``4 * d_model``.
         time_origin, time_unit: what the model's clock reads as 0 and as 1. The vector fields see this clock, so the
-        unit
-            decides how far keys and values move between observations; ``model.clock.fit(times)`` sets both from data.
+            unit decides how far keys and values move between observations; ``model.clock.fit(times)`` sets both from
+            data.
         attention: options of :class:`~contiformer.nn.ContinuousAttention` such as ``rule``, ``interpolation``,
-        ``causal``.
+            ``causal``.
 
     Shapes:
         values [B, N, C], times [B, N] (not decreasing), observed [B, N, C] with True = observed (None: where values

@@ -7,8 +7,7 @@ close times lose nothing:
 - points are cut into blocks of consecutive points. Between a key and a query of one block, the cells' contributions are
   summed by a triangular product;
 - between blocks the integral is the key's carry up to the near edge of the query's block, plus ``c_i`` times the
-  moments
-  from that edge to the query, which is one product for all keys on that side.
+  moments from that edge to the query, which is one product for all keys on that side.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Both activations are a sigmoid: ``f(t, x) = amplitude * σ(gain ∘ n + shift) + offset``, with tanh(z) = 2 σ(2z) - 1.
 The norm is ``n = z / √(|z|² + d eps)`` with ``z = A x + c t + b`` (A, c, b centred over channels and √d in the gain,
 which makes this LayerNorm); without a norm the argument is z itself. Every evaluation of both sweeps is a slice of
-rows in a few
-large buffers: what would be hundreds of small tensors for autograd is a handful, and the gradients of
+rows in a few large buffers: what would be hundreds of small tensors for autograd is a handful, and the gradients of
 A, b, c, gain and shift are one product or sum over all rows at the end.
 """
 
