@@ -52,8 +52,7 @@ class ContinuousAttention(nn.Module):
         rule: "exact", "linear" or "gauss" (with ``points`` 2 to 5), see :class:`~contiformer.nn.rules.AttentionRule`.
         interpolation: of the query: "linear", "cubic" (natural spline; not causal) or "hermite" (backward differences).
         field: "concatnorm", "concat", "linear", or any module ``f(t, x)`` with t [..., 1] and x [..., d_model], of
-        which
-            keys and values get a copy each.
+            which keys and values get a copy each.
         activation: of the named fields, "tanh" or "sigmoid".
         method: "spectral" solves one ODE per observation; "pairwise" is the paper's algorithm, one per pair.
         degree: of the polynomials that represent a trajectory on a piece. "auto" starts at 7 and doubles it for every
