@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from contiformer.native import library as native
+from contiformer.native.attention import GapSoftmax
 from contiformer.nn import ContinuousAttention
 from contiformer.nn.fields import ConcatField, stack_fields
 from contiformer.paths.trajectories import fixed_pieces, solve_trajectories, window_pieces
@@ -108,3 +109,26 @@ def test_a_library_of_another_version_is_not_used(monkeypatch):
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("CONTIFORMER_NATIVE", "0")
     assert native.kernels.__wrapped__() is None
+
+
+def test_times_in_single_precision_are_read_as_such():
+    times = torch.rand(5, 1).sort(0).values
+    start = torch.randn(1, 5, 1, 8)
+    field = stack_fields([ConcatField(8, normalize=True)], torch.float32)
+    found = [
+        solve_trajectories(field, start, t, window_pieces(t[0].min()[None], t[-1].max()[None], 1.0, 4), 7).coefficients
+        for t in (times, times.double())
+    ]
+    assert torch.allclose(*found, atol=1e-5)
+
+
+def test_no_items_are_no_work():
+    native.share_out("softmax_forward", [GapSoftmax()], 0)
+
+
+def test_heads_divide_the_width():
+    times = torch.rand(5, 1, dtype=torch.float64).sort(0).values
+    field = stack_fields([ConcatField(8, normalize=True)], torch.float32)
+    pieces = window_pieces(times[0], times[-1], 1.0, 4)
+    with pytest.raises(ValueError, match="heads"):
+        solve_trajectories(field, torch.randn(1, 5, 1, 8), times, pieces, 7, heads=3)

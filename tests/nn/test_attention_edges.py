@@ -323,3 +323,30 @@ def test_field_receives_the_time_itself_beside_the_state():
     attention(normal(2, 5, WIDTH), 5 + irregular_times(5).expand(2, -1))
     lows, highs = zip(*attention.key_field.seen)
     assert 5 <= min(lows) < max(highs) <= 6
+
+
+def test_values_that_are_not_finite_are_refused_unless_masked():
+    attention = ContinuousAttention(8, 2)
+    x, times = torch.randn(2, 5, 8), torch.rand(2, 5).sort().values
+    x[1, 3, 2] = torch.nan
+    with pytest.raises(ValueError, match="x must be finite, it is not in sequence 1 at position 3"):
+        attention(x, times)
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[1, 3] = False
+    assert attention(x, times, mask=mask).isfinite().all()
+    huge = torch.full((1, 4, 8), 3e38)
+    assert attention(huge, times[:1, :4]) is not None
+
+
+@pytest.mark.parametrize(
+    "options", [{"degree": 7}, {"degree": 7, "causal": True}, {"method": "pairwise", "rule": "linear"}]
+)
+def test_a_buffer_of_times_may_be_used_again_before_the_backward_pass(options):
+    torch.manual_seed(0)
+    attention = ContinuousAttention(8, 2, **options)
+    x, times = torch.randn(2, 5, 8, requires_grad=True), torch.rand(2, 5, dtype=torch.float64).sort().values
+    expected = torch.autograd.grad(attention(x, times).square().sum(), x)[0]
+    buffer = times.clone()
+    output = attention(x, buffer)
+    buffer.mul_(0.3)
+    assert torch.equal(torch.autograd.grad(output.square().sum(), x)[0], expected)

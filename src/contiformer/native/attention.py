@@ -69,5 +69,5 @@ class GapSoftmax(ctypes.Structure):
 def gap_softmax(name: str, struct: GapSoftmax, items: int) -> None:
     """Call ``softmax_forward`` or ``softmax_backward`` for all ``items = batch * heads``."""
     work = items * struct.rows * struct.keys
-    threads = min(items, threads_for(work, _ELEMENTS_PER_THREAD))
+    threads = max(1, min(items, threads_for(work, _ELEMENTS_PER_THREAD)))
     share_out(name, [struct] * threads, items)

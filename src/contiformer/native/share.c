@@ -30,6 +30,7 @@ static void take_shares(void *data) {
 
 /* Calls kernel(works[n], begin, end) for count ranges that make up the items; NULL for parallel: one after the other. */
 int share_out(Kernel kernel, const void *const *works, long count, long items, Parallel parallel) {
+    if (count < 1 || items < 1) return 0;
     Share share = {kernel, works, count, items, 0, 0};
     if (parallel && count > 1)
         parallel(take_shares, &share, (unsigned)count, 0);

@@ -80,10 +80,13 @@ def solve(
     constants: tuple[float | None, float, float],
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """Series [B, H, N, P, M, dk] of each state, and the squares that ``Trajectories`` keeps of them."""
+    if initial.shape[-1] % heads:
+        raise ValueError(f"a width of {initial.shape[-1]} cannot be divided among {heads} heads")
     nodes = basis.shape[0] // 2
-    grid = node_times(pieces, nodes).T.contiguous()
-    half = pieces.half_lengths.contiguous()
-    problem = _Problem(times.contiguous(), grid, half, basis.contiguous(), heads, nodes, causal, constants)
+    clock = (times, node_times(pieces, nodes).T, pieces.half_lengths)
+    # the kernel reads doubles
+    when, grid, half = (part.to(torch.float64).contiguous() for part in clock)
+    problem = _Problem(when, grid, half, basis.contiguous(), heads, nodes, causal, constants)
     *series, squares = _NativeSweep.apply(initial, *parameters, problem)
     return tuple(series), squares
 

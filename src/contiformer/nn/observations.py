@@ -39,11 +39,13 @@ class Observations:
         """Check the arguments, with an error that names the one at fault, and order the rows."""
         _check_shapes(x, times, query_times, mask, d_model)
         exact = times.dtype if times.device.type == "mps" else torch.float64
-        clock = times.to(exact)
+        # a copy: the passes keep it for the backward pass, and the caller may use the buffer again
+        clock = times.to(exact, copy=True)
         queries = None if query_times is None else query_times.to(exact)
         batch, obs = times.shape
-        valid = torch.ones(batch, obs, dtype=torch.bool, device=x.device) if mask is None else mask
+        valid = torch.ones(batch, obs, dtype=torch.bool, device=x.device) if mask is None else mask.clone()
         complete, distinct = _check_values(clock, queries, valid)
+        _refuse_infinite(x.detach(), valid)
         lengths = valid.sum(1).clamp(min=1)
         order = None
         if not complete:
@@ -119,6 +121,19 @@ def _check_shapes(x: Tensor, times: Tensor, queries: Tensor | None, mask: Tensor
     for name, value in (("times", times), ("query_times", queries)):
         if value is not None and not value.dtype.is_floating_point and value.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"{name} must be real numbers, got {value.dtype}")
+
+
+def _refuse_infinite(x: Tensor, valid: Tensor) -> None:
+    """NaN in one row would reach others, in a causal model even earlier ones: zero times NaN is NaN."""
+    # a finite sum is quick to see and leaves no doubt
+    if bool(torch.isfinite(x.sum())):
+        return
+    bad = ~torch.isfinite(x).all(-1) & valid
+    if bool(bad.any()):
+        row, column = torch.nonzero(bad)[0].tolist()
+        raise ValueError(
+            f"x must be finite, it is not in sequence {row} at position {column}: mask the row if it was not observed"
+        )
 
 
 def _check_values(times: Tensor, queries: Tensor | None, valid: Tensor) -> tuple[bool, bool]:

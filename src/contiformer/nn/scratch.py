@@ -29,7 +29,7 @@ def take(like: Tensor, *shape: int) -> Tensor:
         fitting = [(b.numel(), key) for key, b in _waiting.items() if size <= b.numel() <= 2 * size]
         buffer = _waiting.pop(min(fitting)[1]) if fitting else None
     if buffer is None:
-        buffer = torch.empty(size, dtype=torch.uint8)
+        buffer = torch.empty(size, dtype=torch.uint8, device="cpu")
     return buffer[:size].view(like.dtype).view(shape)
 
 
@@ -37,7 +37,7 @@ def give(*tensors: Tensor) -> None:
     """Hand back tensors that came from :func:`take` and that nobody reads any more."""
     for tensor in tensors:
         if tensor.device.type == "cpu":
-            buffer = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+            buffer = torch.empty(0, dtype=torch.uint8, device="cpu").set_(tensor.untyped_storage())
             with _lock:
                 _waiting[buffer.data_ptr()] = buffer
                 while sum(b.numel() for b in _waiting.values()) > LIMIT:

@@ -179,7 +179,7 @@ def solve_trajectories(
     else:
         data = fast(initial, times, pieces, nodes, causal)
     if pieces.count == 1:
-        coefficients = (matrix @ data.view(2 * nodes, -1)).view(1, -1, *initial.shape)
+        coefficients = (matrix @ data.view(2 * nodes, -1)).view(1, 2 * nodes, *initial.shape)
         return Trajectories.of(coefficients, pieces, initial, heads)
     index = torch.arange(pieces.count)[:, None] * (nodes - 1) + torch.arange(nodes)
     # the derivatives came scaled for pieces of full length; a piece of length zero has none

@@ -7,7 +7,9 @@ import http.server
 import io
 import tarfile
 import threading
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -50,7 +52,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.send_header("Content-Length", "0")
                 return self.end_headers()
             self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start + site.lie}-{len(body) - 1}/{len(body)}")
+            self.send_header("Content-Range", f"bytes {start + site.lie}-{len(body) - 1}/{site.total or len(body)}")
         else:
             self.send_response(200)
         if site.tag:
@@ -61,7 +63,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         end = site.cuts.pop(0) if site.cuts else len(body)
         with contextlib.suppress(ConnectionError):  # the client may have gone
-            self.wfile.write(body[start : max(start, end)])
+            for piece in range(start, max(start, end), 100_000):
+                self.wfile.write(body[piece : min(piece + 100_000, max(start, end))])
+                time.sleep(site.pause)
         self.close_connection = True
 
 
@@ -69,7 +73,7 @@ class Site:
     def __init__(self):
         self.files, self.requests, self.cuts, self.errors = {"/data.bin": BODY}, [], [], []
         self.ranges = self.says_length = True
-        self.tag, self.lie = '"v1"', 0
+        self.tag, self.lie, self.total, self.pause = '"v1"', 0, None, 0.0
 
 
 @contextlib.contextmanager
@@ -98,7 +102,7 @@ def _get(site, target, sha256=None, **options):
 
 
 def _nothing_left(folder, *names):
-    return sorted(path.name for path in folder.iterdir()) == sorted(names)
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock") == sorted(names)
 
 
 def test_whole_file_with_progress(site, tmp_path):
@@ -118,6 +122,23 @@ def test_a_cut_connection_goes_on_where_it_was(site, tmp_path, known):
     assert (tmp_path / "data.bin").read_bytes() == BODY
     assert [request.get("range") for request in site.requests] == [None, "bytes=500000-", "bytes=700000-"]
     assert site.requests[1]["if-range"] == '"v1"'
+
+
+def test_a_rest_of_unknown_length_is_not_trusted(site, tmp_path):
+    site.total, site.cuts = "*", [500_000, 700_000]
+    _get(site, tmp_path / "data.bin", SUM)
+    assert (tmp_path / "data.bin").read_bytes() == BODY
+    site.cuts = [500_000, 700_000]
+    _get(site, tmp_path / "again.bin")
+    assert (tmp_path / "again.bin").read_bytes() == BODY
+
+
+def test_two_at_a_time_take_turns(site, tmp_path):
+    site.pause = 0.01
+    with ThreadPoolExecutor(2) as pool:
+        sums = list(pool.map(lambda _: _get(site, tmp_path / "data.bin"), range(2)))
+    assert sums == [SUM, SUM]
+    assert (tmp_path / "data.bin").read_bytes() == BODY
 
 
 def test_the_next_call_goes_on_too(site, tmp_path):
@@ -326,7 +347,12 @@ def test_an_archive_is_unpacked_recorded_and_removed(site, tmp_path, monkeypatch
     source = Source(f"{site.url}/X.zip", "uea/X", members=("*X_TRAIN.ts", "*X_TEST.ts"))
     info = _info(source, files=("uea/X/X_TRAIN.ts.gz", "uea/X/X_TEST.ts.gz"), folder="uea/X")
     fetch(info, tmp_path)
-    assert {path.name for path in (tmp_path / "uea").rglob("*")} == {"X", "X_TRAIN.ts", "X_TEST.ts", "X.sha256"}
+    assert {path.name for path in (tmp_path / "uea").rglob("*") if path.suffix != ".lock"} == {
+        "X",
+        "X_TRAIN.ts",
+        "X_TEST.ts",
+        "X.sha256",
+    }
     fetch(info, tmp_path)
     assert len(site.requests) == 1
     monkeypatch.setenv("CONTIFORMER_DATA", str(tmp_path))

@@ -186,6 +186,14 @@ def test_files_of_easytpp(cache, name):
         load_events(name, fold=2)
 
 
+def test_a_complete_copy_comes_before_a_part_of_another(shared, cache):
+    assert len(load_events("Amazon", split="dev")) == 300
+    with pytest.raises(DataError):
+        load_events("Amazon", split="train")
+    _easytpp(cache, "amazon", (7, 2, 3))
+    assert [len(load_events("Amazon", split=split)) for split in ("train", "dev", "test")] == [7, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -200,7 +208,7 @@ def test_files_of_easytpp(cache, name):
         ('{"times": [0], "types": [0]}', "agree"),
         ('{"times": [0], "types": [7], "num_types": 2}', "types"),
         ("[" * 100_000, "no JSON"),
-        ('{"times": [[1], [2, 3]], "types": [0, 0], "num_types": 1}', "row 1, column 'times'"),
+        ('{"times": [[1], [2, 3]], "types": [0, 0], "num_types": 1}', "row 1.*ragged"),
         ('{"times": [1], "types": [0], "num_types": 1, "id": []}', "row 1, column 'id'"),
         ('{"times": [1], "types": [0], "num_types": 1000000000000}', "column 'num_types'"),
         ('{"times": [1], "types": [0], "num_types": {}}', "column 'num_types'"),

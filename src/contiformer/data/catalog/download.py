@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contiformer.data.catalog.lock import only_one
 from contiformer.data.errors import DataError
 
 #: Called with the bytes that are here and the bytes there are, None where the server does not say.
@@ -63,7 +64,13 @@ def download(
     """
     if not url.startswith(("http://", "https://")):
         raise DataError(f"{url} is no web address", remedy="pass one that starts with https:// or http://")
-    place = _Partial(Path(target))
+    with only_one(Path(target)):
+        return _download(url, _Partial(Path(target)), sha256, progress, timeout, tries, wait)
+
+
+def _download(
+    url: str, place: _Partial, sha256: str | None, progress: Progress | None, timeout: float, tries: int, wait: float
+) -> str:
     for attempt in range(1, tries + 1):
         try:
             _fetch(url, place, sha256 is not None, progress, timeout)
@@ -165,7 +172,7 @@ def _fetch(url: str, place: _Partial, sum_known: bool, progress: Progress | None
             raise _CutError("the file on the host has changed") from None
         raise
     with response:
-        have, total = _begin(url, response, place, have, sum_known)
+        have, end, total = _begin(url, response, place, have, sum_known)
         check_space(place.path.parent, (total or 0) - have)
         with open(place.path, "ab") as file:
             while chunk := response.read1(_CHUNK):
@@ -173,20 +180,22 @@ def _fetch(url: str, place: _Partial, sum_known: bool, progress: Progress | None
                 have += len(chunk)
                 if progress is not None:
                     progress(have, total)
-    if total is not None and have != total:
-        if have > total:
+    if have != place.size or (end is not None and have != end):
+        if end is not None and have > end:
             place.discard()
+        raise _CutError(f"{have:,} of {end:,} bytes came" if end is not None else "the file was changed on the way")
+    if total is not None and have != total:
         raise _CutError(f"{have:,} of {total:,} bytes came")
 
 
-def _begin(url: str, response: Any, place: _Partial, have: int, sum_known: bool) -> tuple[int, int | None]:
-    """Bytes that are here already and bytes there are in all, as the head of the answer has it."""
+def _begin(url: str, response: Any, place: _Partial, have: int, sum_known: bool) -> tuple[int, int | None, int | None]:
+    """Bytes that are here already, bytes after this answer, and bytes in all, as the head of the answer has it."""
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-        start, total = _range(response.headers.get("Content-Range", ""))
-        if start != have:
+        start, end, total = _range(response.headers.get("Content-Range", ""))
+        if start != have or (total is None and not sum_known):
             place.discard()
-            raise _CutError(f"the server went on from byte {start} instead of {have}")
-        return have, total
+            raise _CutError(f"the server's answer to the wish for bytes from {have} on is of no use")
+        return have, end, total
     place.start_over(_validator(response.headers))
     length = response.headers.get("Content-Length", "")
     chunked = response.headers.get("Transfer-Encoding", "").lower() == "chunked"
@@ -195,7 +204,8 @@ def _begin(url: str, response: Any, place: _Partial, have: int, sum_known: bool)
             f"{url}: the server does not say how long the file is, so a cut one would go unnoticed",
             remedy="pass its sha256, or download it by hand",
         )
-    return 0, int(length) if length.isdigit() else None
+    known = int(length) if length.isdigit() else None
+    return 0, known, known
 
 
 def _validator(headers: Any) -> str | None:
@@ -207,8 +217,9 @@ def _validator(headers: Any) -> str | None:
     return None if modified is None else str(modified)
 
 
-def _range(text: str) -> tuple[int, int | None]:
-    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", text.strip())
+def _range(text: str) -> tuple[int, int | None, int | None]:
+    """First byte, the one after the last, and the length of the whole; the first is -1 where there is no range."""
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", text.strip())
     if match is None:
-        return -1, None
-    return int(match[1]), None if match[2] == "*" else int(match[2])
+        return -1, None, None
+    return int(match[1]), int(match[2]) + 1, None if match[3] == "*" else int(match[3])

@@ -195,9 +195,16 @@ def _stack_overflow(info: DatasetInfo, fold: int, split: str, seed: int) -> Even
 
 
 def _published(info: DatasetInfo, split: str) -> EventSet:
-    files = [f"{info.folder}/{split}.json"]
-    stored = [path for form in info.forms for path in form.files if path.endswith(".jsonl.gz")]
-    path = store.require(info, *files, *stored)
-    if path.name.startswith(split):
-        return _part(path, lambda _: True)
-    return _part(path, lambda record: record.get("split") == split)
+    complete = [form for form in info.forms if form.complete and all(store.find(path) for path in form.files)]
+    # never two versions of one set: what is complete anywhere comes before what is not
+    for form in (*complete, *info.forms):
+        for file in form.files:
+            path = store.find(file)
+            if path is None:
+                continue
+            if file.endswith(f"/{split}.json"):
+                return _part(path, lambda _: True)
+            if file.endswith(".jsonl.gz"):
+                return _part(path, lambda record: record.get("split") == split)
+    every = (file for form in info.forms for file in form.files)
+    raise store.missing(info, *(file for file in every if file.endswith((f"/{split}.json", ".jsonl.gz"))))

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from contiformer.data.catalog.checksums import STORED
 from contiformer.data.catalog.download import download, file_sha256
 from contiformer.data.catalog.info import DatasetInfo, Source
+from contiformer.data.catalog.lock import only_one
 from contiformer.data.catalog.store import cache_folder, find
 from contiformer.data.catalog.unpack import unpack
 from contiformer.data.errors import DataError
@@ -33,7 +34,9 @@ def fetch(info: DatasetInfo, root: Path | None = None, report: Report | None = N
         raise DataError(f"there is no direct download for {info.name}", remedy=info.by_hand)
     base = cache_folder() if root is None else root
     for source in info.sources:
-        _fetch_one(source, base, report)
+        # several processes that want the same set wait for the first, and find it there
+        with only_one((base / source.target).with_name(f"{PurePosixPath(source.target).name}.fetch")):
+            _fetch_one(source, base, report)
     return base / info.folder
 
 

@@ -26,7 +26,7 @@ def load(name: str, *, download: bool = False, **options: Any) -> SeriesSet | Ev
         SeriesSet(270 series, 12 channels)
     """
     info = registry.get(name)
-    if download and store.presence(info) == "no":
+    if download and info.sources and store.presence(info) not in {"yes", "generated"}:
         fetch(info)
     data: SeriesSet | EventSet = info.load(**options)
     return data
