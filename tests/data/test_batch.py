@@ -37,8 +37,15 @@ def test_slices_moves_and_targets():
 
 
 def test_mixed_batches_are_refused():
-    with pytest.raises(DataError, match="static"):
-        collate([Series.of([0], [1], static=[1]), Series.of([0], [1])])
+    pair = [Series.of([0], [1], static=[1]), Series.of([0], [1])]
+    for some_series in (pair, pair[::-1], [pair[0], Series.of([0], [1], static=[1, 2])]):
+        with pytest.raises(DataError, match="static"):
+            collate(some_series)
+    with pytest.raises(DataError, match="target"):
+        collate([Series.of([0], [1]), Series.of([0], [1], target_values=[1])])
+    for large in (Series.of([0], [1e300]), Series.of([0], [1], static=[1e300])):
+        with pytest.raises(DataError, match="float32"):
+            collate([large])
     with pytest.raises(DataError, match="label"):
         collate([Series.of([0], [1], label=1), Series.of([0], [1])])
     with pytest.raises(DataError, match="channels"):

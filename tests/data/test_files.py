@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from contiformer.data import (
     DataError,
+    EventSet,
+    Schema,
     Series,
     SeriesSet,
     from_arrays,
@@ -163,6 +165,135 @@ def test_lazy_equals_eager(tmp_path, block_points):
     assert lazy.in_memory().lazy is False
 
 
+@pytest.mark.parametrize("block_points", [2, 10**6])
+def test_lazy_channels_are_those_of_the_whole(tmp_path, block_points):
+    pl.DataFrame({"who": [1, 1, 2, 2], "t": [0, 0, 0, 0], "v": list("abac"), "n": [1.0, 2, 3, 4]}).write_parquet(
+        tmp_path / "long.parquet"
+    )
+    options = {"id": "who", "time": "t", "variable": "v", "value": "n"}
+    lazy = scan_parquet(tmp_path / "long.parquet", block_points=block_points, **options)
+    assert lazy == read_parquet(tmp_path / "long.parquet", **options)
+    assert lazy.lengths.tolist() == [1, 1]
+    wide = tmp_path / "wide"
+    wide.mkdir()
+    pl.DataFrame({"who": [1], "t": [0], "x": [1], "y": [2]}).write_parquet(wide / "1.parquet")
+    pl.DataFrame({"who": [2], "t": [0], "y": [20], "x": [10]}).write_parquet(wide / "2.parquet")
+    lazy = scan_parquet(wide, id="who", time="t", block_points=block_points)
+    assert [one.values.tolist() for one in lazy] == [[[1, 2]], [[10, 20]]]
+
+
+def test_lazy_lengths_and_notes_know_what_is_merged(tmp_path):
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"who": [1, 1, 2, 2], "t": [0, 1, 0, 0], "x": [1.0, 2, 3, 5]}).write_parquet(path)
+    options = {"id": "who", "time": "t", "duplicates": "mean"}
+    eager, lazy = read_parquet(path, **options), scan_parquet(path, block_points=2, **options)
+    assert lazy == eager
+    assert lazy.lengths.tolist() == eager.lengths.tolist() == [2, 1]
+    assert lazy.notes == eager.notes
+    assert lazy.summary() == eager.summary()
+
+
+def test_what_blocks_would_read_differently_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"who": [1, 2], "t": ["5", "2020-01-01"], "x": [1, 2]}).write_parquet(path)
+    with pytest.raises(DataError, match="times as text"):
+        scan_parquet(path, id="who", time="t")
+    pl.DataFrame({"who": [1.0, 2.5], "t": [1, 2], "x": [1, 2]}).write_parquet(path)
+    with pytest.raises(DataError, match="fractions"):
+        scan_parquet(path, id="who", time="t")
+    with pytest.raises(DataError, match="order"):
+        scan_parquet(path, id="who", time="t", order="id")
+
+
+def test_labels_of_a_lazy_set(tmp_path):
+    path = tmp_path / "a.parquet"
+    kinds = pl.Enum(["b", "a"])
+    pl.DataFrame({"who": [1, 2], "t": [1, 2], "x": [1, 2], "y": pl.Series(["a", "b"], dtype=kinds)}).write_parquet(path)
+    options = {"id": "who", "time": "t", "label": "y", "values": ["x"]}
+    assert scan_parquet(path, block_points=1, **options).classes == read_parquet(path, **options).classes == ("a", "b")
+
+
+def test_names_of_files_are_no_patterns(tmp_path):
+    for name, x in (("a1", 111.0), ("a[1]", 222.0)):
+        pl.DataFrame({"who": [1], "t": [0], "x": [x]}).write_parquet(tmp_path / f"{name}.parquet")
+    for read in (read_parquet, scan_parquet):
+        assert read(tmp_path / "a[1].parquet", id="who", time="t")[0].values.item() == 222
+
+
+def test_a_folder_of_our_own_files_keeps_series_apart(tmp_path):
+    write_parquet(SeriesSet([Series.of([0, 1], [1, 2])]), tmp_path / "a.parquet")
+    write_parquet(SeriesSet([Series.of([0, 5], [100, 200])]), tmp_path / "b.parquet")
+    assert [one.values.ravel().tolist() for one in read_parquet(tmp_path)] == [[1, 2], [100, 200]]
+    write_parquet(SeriesSet([Series.of([0], [1], id="p")]), tmp_path / "a.parquet")
+    write_parquet(SeriesSet([Series.of([0], [2], id="p")]), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="two files"):
+        read_parquet(tmp_path)
+
+
+def test_a_word_in_a_column_nobody_asked_for_changes_nothing(tmp_path):
+    rows = [f"{n // 5000},{n % 5000},{n},{0.5 * (n // 5000)},{n}" for n in range(20_000)]
+    options = {"id": "who", "time": "t", "values": ["x"], "label": "y"}
+    read = []
+    for last in ("5", "note"):
+        rows[-1] = f"3,4999,19999,1.5,{last}"
+        (tmp_path / "a.csv").write_text("who,t,x,y,c\n" + "\n".join(rows) + "\n\n\n")
+        read.append(read_csv(tmp_path / "a.csv", **options))
+    assert read[0] == read[1]
+    assert read[0].ids == [0, 1, 2, 3]
+
+
+def test_ids_in_text_stay_apart(tmp_path):
+    (tmp_path / "a.csv").write_text("who,t,x\n007,0,1\n7,0,2\n")
+    assert read_csv(tmp_path / "a.csv", id="who", time="t").ids == ["007", "7"]
+
+
+@pytest.mark.parametrize("name", ["NA", "None", "?", "nan", "007", "a,b", 'a"b'])
+def test_odd_names_survive_csv_and_parquet(tmp_path, name):
+    data = SeriesSet(
+        [Series.of([0, 1], [1, 2], id=name, label=name, static=np.float32([0.1]))], channels=[name], classes=[name]
+    )
+    for write, read in ((write_csv, read_csv), (write_parquet, read_parquet)):
+        write(data, tmp_path / "x.parquet")
+        assert read(tmp_path / "x.parquet") == data
+
+
+def test_times_that_are_no_whole_microseconds_are_not_rounded(tmp_path):
+    data = SeriesSet([Series.of([1 / 3], [1])], schema=Schema(dates=True))
+    write_csv(data, tmp_path / "x.csv")
+    assert read_csv(tmp_path / "x.csv") == data
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        '{"types": {"id": [1]}}',
+        '{"schema": {"channels": [["x"]]}}',
+        '{"schema": {"channels": 3}}',
+        '{"schema": {"classes": 5}}',
+        '{"schema": {"static": null}}',
+        '{"format": 99}',
+        "[" * 10_000,
+    ],
+)
+def test_damaged_descriptions(tmp_path, description):
+    whole = {"format": 1, "schema": {"channels": ["x"]}, "types": {"id": "int"}}
+    text = description if description.startswith("[") else json.dumps(whole | json.loads(description))
+    (tmp_path / "x.csv").write_text(f"# contiformer: {text}\nid,time,x\n1,0,5\n")
+    with pytest.raises(DataError):
+        read_csv(tmp_path / "x.csv")
+
+
+def test_nothing_is_not_written(tmp_path):
+    for data in (SeriesSet([]), SeriesSet([Series.of([0], np.zeros((1, 0)))])):
+        with pytest.raises(DataError, match="nothing to write"):
+            write_csv(data, tmp_path / "x")
+    with pytest.raises(DataError, match="no sequences"):
+        write_events(EventSet([]), tmp_path / "x")
+    same = SeriesSet([Series.of([0], [1], static=[9])], schema=Schema(("x",), static=("x",)))
+    with pytest.raises(DataError, match="would be called 'x'"):
+        write_csv(same, tmp_path / "x")
+
+
 def test_folders_give_columns(tmp_path):
     folder_of_files(tmp_path)
     assert "part" in read_parquet(tmp_path, id="who", time="t").channels
@@ -237,6 +368,9 @@ def test_lists_of_pairs_and_arrays():
         (lambda: from_arrays(np.zeros((2, 3, 1)), lengths=[4, 1]), "lengths"),
         (lambda: from_list([1], labels=[1, 2]), "2 labels for 1"),
         (lambda: from_list([([0], [[1], [2]])]), "1 times but 2 rows"),
+        (lambda: from_arrays([[[1], [2]], [[1]]]), "ragged"),
+        (lambda: from_arrays(np.zeros((2, 2, 1)), [[0, 1], [0]]), "ragged"),
+        (lambda: from_arrays(np.zeros((2, 3, 1)), lengths=["a", 1]), "lengths"),
     ],
 )
 def test_wrong_arrays_are_named(call, message):

@@ -102,7 +102,9 @@ def test_times_with_zones_of_pandas():
         ({"x": ["1", "2", "much", "3"]}, r"row 3, column 'x'.*much"),
         ({"x": [1.0, float("-inf"), 2.0, 3.0]}, r"row 2, column 'x'.*infinite"),
         ({"x": [[1], [2], [3], [4]]}, r"column 'x'.*not numbers"),
-        ({"who": ["a", None, "b", "b"]}, r"row 2, column 'who'.*id is missing"),
+        ({"who": ["a", None, "b", "b"]}, r"row 2, column 'who': is missing"),
+        ({"who": [1.0, float("nan"), 2.0, 2.0]}, r"row 2, column 'who': is missing"),
+        ({"who": [[1], [1], [2], [2]]}, r"column 'who': holds List"),
     ],
 )
 def test_what_is_wrong_is_named(change, message):
@@ -118,6 +120,8 @@ def test_what_is_wrong_is_named(change, message):
         ({"time": "t", "variable": "x"}, "variable and value"),
         ({"time": "t", "duplicates": "drop"}, "duplicates='drop'"),
         ({"time": "t", "values": []}, "no column with values"),
+        ({"time": "t", "values": ["x", "x"]}, "two of the channels"),
+        ({"time": "t", "order": "ids"}, "order='ids'"),
     ],
 )
 def test_wrong_arguments_are_named(options, message):
@@ -134,10 +138,45 @@ def test_labels_and_static_features():
     for column, value in (("y", ["u", "v", "v"]), ("age", [30, 31, 40])):
         with pytest.raises(DataError, match="changes within series 'a'"):
             from_frame(frame | {column: value}, id="who", time="t", label="y", static=["age"])
-    with pytest.raises(DataError, match="label is missing"):
+    with pytest.raises(DataError, match="column 'y': is missing"):
         from_frame(frame | {"y": ["u", "u", None]}, id="who", time="t", label="y", static=["age"])
     numbers = from_frame(frame | {"y": [0.5, 0.5, 2.0]}, id="who", time="t", label="y", values=["x"])
     assert (numbers.classes, numbers.labels) == (None, [0.5, 2.0])
+
+
+def test_missing_numbers_of_pandas_are_missing():
+    frame = pd.DataFrame({"who": [1, None, 2], "t": [0, 1, 0], "x": [1, 2, 3]})
+    with pytest.raises(DataError, match="row 2, column 'who': is missing"):
+        from_frame(frame, id="who", time="t")
+    frame = pd.DataFrame({"who": [1, 1, 2], "t": [0, 1, 0], "x": [1, 2, 3], "y": [1, None, 0]})
+    with pytest.raises(DataError, match="row 2, column 'y': is missing"):
+        from_frame(frame, id="who", time="t", label="y")
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_dates_of_pandas_in_any_unit(unit):
+    stamps = pd.to_datetime(["1970-01-01", "1970-01-02"]).astype(f"datetime64[{unit}]")
+    for column in (stamps, stamps.tz_localize("UTC"), stamps - stamps[0]):
+        assert from_frame(pd.DataFrame({"t": column, "x": [1, 2]}), time="t")[0].times.tolist() == [0.0, 86400.0]
+
+
+def test_mixed_zones_and_repeated_columns_are_refused():
+    mixed = [dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2020, 1, 1, 5)]
+    for order in (mixed, mixed[::-1]):
+        with pytest.raises(DataError, match="zone"):
+            from_frame({"t": order, "x": [1, 2]}, time="t")
+    frame = pd.DataFrame([[0, 1, 2]], columns=["t", "x", "x"])
+    with pytest.raises(DataError, match="same name"):
+        from_frame(frame, time="t")
+
+
+def test_known_channels_are_kept_and_others_refused():
+    options = {"id": "who", "time": "t", "variable": "what", "value": "value"}
+    data = from_frame(LONG, channels=["z", "y", "x"], **options)
+    assert data.channels == ("z", "y", "x")
+    assert np.isnan(data[0].values[:, 0]).all()
+    with pytest.raises(DataError, match="row 3, column 'what': 'y' is none of the channels"):
+        from_frame(LONG, channels=["x"], **options)
 
 
 def test_no_rows_and_no_table():

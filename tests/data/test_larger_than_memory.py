@@ -17,10 +17,9 @@ BYTES = FILES * SERIES * POINTS * (CHANNELS + 2) * 8
 PROGRAM = """
 import resource, sys
 import torch
-from torch.utils.data import DataLoader
 import polars as pl
 from contiformer import ContiFormer
-from contiformer.data import BucketSampler, collate, read_parquet, scan_parquet
+from contiformer.data import Loader, read_parquet, scan_parquet
 
 torch.set_num_threads(1)
 folder, small, mode, allowed = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -30,11 +29,10 @@ def epoch(path):
     data = scan_parquet(path, **options)
     model = ContiFormer(6, d_model=8, n_heads=2, dropout=0.0)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    sampler = BucketSampler(data.lengths, 64, blocks=data.blocks)
     # every series is read whole; a few points of each are enough to train on
     short = data.map(lambda series: series.points(slice(0, 6)))
     seen = 0
-    for batch in DataLoader(short, batch_sampler=sampler, collate_fn=collate):
+    for batch in Loader(short):
         loss = model(batch.values, batch.times, batch.observed).square().mean()
         optimizer.zero_grad()
         loss.backward()

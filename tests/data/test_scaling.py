@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contiformer.data import DataError, Scaling, Series, SeriesSet
+from contiformer.data import DataError, Scaling, Schema, Series, SeriesSet
 
 
 def data(shift=0.0, unit=1.0):
@@ -56,6 +56,13 @@ def test_statistics_come_from_training_only_and_undo():
     )
 
 
+def test_scaled_times_are_no_dates_and_whole_numbers_are_undone():
+    train = SeriesSet([Series.of([0, 60], [[1.0], [3.0]])], schema=Schema(("x",), ("mV",), dates=True, time_unit="s"))
+    scaling = Scaling.fit(train)
+    assert scaling.apply(train).schema == Schema(("x",))
+    assert scaling.undo_values(np.array([[1]])).tolist() == [[3.0]]
+
+
 def test_constant_never_observed_and_single_points_are_defined():
     train = SeriesSet([Series.of([3.0], [[7.0, np.nan]])])
     scaled = Scaling.fit(train).apply(train)[0]
@@ -73,6 +80,13 @@ def test_wrong_channels_and_units_are_refused():
     scaling = Scaling.fit(data())
     with pytest.raises(DataError, match="channels"):
         scaling.apply_to(Series.of([0], [[1.0]]))
+    other = SeriesSet([Series.of([0], [[1.0, 2.0, 3.0]])], channels=["x", "y", "z"])
+    with pytest.raises(DataError, match="channels"):
+        scaling.apply(other)
+    with pytest.raises(DataError, match="static"):
+        scaling.apply_to(Series.of([0], [[1.0, 2.0, 3.0]], static=[1, 2, 3]))
+    with pytest.raises(DataError, match="no such file"):
+        Scaling.load("nowhere.json")
     with pytest.raises(DataError, match="unit"):
         Scaling.fit(data(), unit=0.0)
     with pytest.raises(DataError, match="origin"):

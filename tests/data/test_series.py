@@ -47,6 +47,8 @@ def test_dates_are_seconds_in_utc_to_the_microsecond():
         (["noon"], "noon"),
         ([[0.0]], "shape"),
         ([[0.0], [1.0, 2.0]], "ragged"),
+        ([1j], "complex"),
+        (np.array(["400000"], "datetime64[Y]"), "too far"),
         ([dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], "time zone"),
         (np.array(["NaT"], "datetime64[s]"), "not a finite time"),
         ([dt.datetime(2020, 1, 1), dt.timedelta(1)], "mix"),
@@ -66,6 +68,9 @@ def test_bad_times_are_named(times, message):
         ([[1.0], [float("inf")]], "row 1"),
         (np.zeros((2, 1, 1)), "shape"),
         ([[1.0], [1.0, 2.0]], "equal rows"),
+        ([[1 + 2j], [1]], "not numbers"),
+        (np.array([["2020"], ["2021"]], "datetime64[Y]"), "not numbers"),
+        ([[10**400], [1]], "not numbers"),
     ],
 )
 def test_bad_values_are_named(values, message):
@@ -78,6 +83,15 @@ def test_targets_need_their_times():
         Series.of([0, 1], [1, 2], target_values=[1, 2, 3])
     with pytest.raises(DataError, match="target_times without"):
         Series.of([0, 1], [1, 2], target_times=[1])
+
+
+def test_numbers_of_numpy_become_plain_and_static_is_flat():
+    series = Series.of([0], [1], id=np.int64(3), label=np.str_("a"))
+    assert (type(series.id), type(series.label)) == (int, str)
+    with pytest.raises(DataError, match="static"):
+        Series.of([0], [1], static=[[1, 2], [3, 4]])
+    with pytest.raises(DataError, match="too far"):
+        as_datetimes(np.array([1e14]))
 
 
 def test_equality_sees_every_field():

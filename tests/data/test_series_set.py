@@ -117,8 +117,15 @@ def test_slices_and_positions():
     data = labelled()
     assert data[-1].id == "s19"
     assert data[2:4].ids == ["s2", "s3"]
+    assert data.select([-1]).ids == ["s19"]
     with pytest.raises(IndexError):
         data[20]
+    with pytest.raises(IndexError):
+        data.select([20])
+    with pytest.raises(DataError, match="more than once"):
+        data.select([0, 0]).with_ids(["s0"])
+    with pytest.raises(DataError, match="two of the channels"):
+        SeriesSet([Series.of([0], [[1, 2]])], channels=["a", "a"])
 
 
 def test_event_types_are_checked():

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from contiformer.data.errors import DataError
     from contiformer.data.event_batch import EventBatch, collate_events
     from contiformer.data.events import EventSequence, EventSet
+    from contiformer.data.loader import Loader
     from contiformer.data.readers.arff import read_arff, write_arff
     from contiformer.data.readers.csv import read_csv, write_csv
     from contiformer.data.readers.frames import from_frame, to_frame
     from contiformer.data.readers.jsonl import read_events, write_events
-    from contiformer.data.readers.parquet import read_parquet, scan_parquet, write_parquet
+    from contiformer.data.readers.lazy_parquet import scan_parquet
+    from contiformer.data.readers.parquet import read_parquet, write_parquet
     from contiformer.data.readers.ts import read_ts, write_ts
     from contiformer.data.readers.wide import from_arrays, from_list, to_arrays
     from contiformer.data.sampler import BucketSampler
@@ -33,6 +35,7 @@ _HOMES = {
     "EventSet": "events",
     "collate_events": "event_batch",
     "BucketSampler": "sampler",
+    "Loader": "loader",
     "Scaling": "scaling",
     "Schema": "series_set",
     "Series": "series",
@@ -46,7 +49,7 @@ _HOMES = {
     "read_events": "readers.jsonl",
     "write_events": "readers.jsonl",
     "read_parquet": "readers.parquet",
-    "scan_parquet": "readers.parquet",
+    "scan_parquet": "readers.lazy_parquet",
     "write_parquet": "readers.parquet",
     "read_ts": "readers.ts",
     "write_ts": "readers.ts",
@@ -61,6 +64,7 @@ __all__ = [
     "EventBatch",
     "EventSequence",
     "EventSet",
+    "Loader",
     "Scaling",
     "Schema",
     "Series",

@@ -34,9 +34,11 @@ def as_matrix(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
     """[L, C] in float32 or float64, NaN where not observed."""
     try:
         array = np.asarray(values)
+        if array.dtype.kind in "cmM":
+            raise TypeError(f"of type {array.dtype}")
         if array.dtype not in (np.float32, np.float64):
             array = array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"{name} are not numbers in equal rows ({error})", remedy="pass an array [L, C] with NaN where missing"
         ) from None
@@ -50,3 +52,8 @@ def as_matrix(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
             f"{name} are infinite in row {row} (from 0), channel {column}", remedy="use NaN for what was not observed"
         )
     return array
+
+
+def plain(value: Any) -> Any:
+    """A number or word of numpy as Python's own."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -92,12 +92,16 @@ def collate(series: Sequence[Series], classes: Sequence[Label] | None = None) ->
         raise DataError("a batch of no series", remedy="pass at least one")
     times, values, observed, lengths = _padded([s.times for s in series], [s.values for s in series])
     static = static_observed = None
-    if series[0].static is not None:
-        stacked = np.stack([_given(s.static, "static features") for s in series])
+    if any(s.static is not None for s in series):
+        fixed = [_given(s.static, "static features") for s in series]
+        if len({len(one) for one in fixed}) > 1:
+            raise DataError("series with different static features in one batch", remedy="use NaN for what is unknown")
+        stacked = np.stack(fixed)
+        _refuse_too_large(stacked)
         static_observed = torch.from_numpy(~np.isnan(stacked))
         static = torch.from_numpy(np.nan_to_num(stacked).astype(np.float32))
     target: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None] = (None, None, None, None)
-    if series[0].target_values is not None:
+    if any(s.target_values is not None for s in series):
         target = _padded(
             [_given(s.target_times, "a target") for s in series], [_given(s.target_values, "a target") for s in series]
         )
@@ -110,6 +114,11 @@ def _given(array: Any, what: str) -> Any:
     if array is None:
         raise DataError(f"some series of the batch have {what} and some do not", remedy="use NaN for what is unknown")
     return array
+
+
+def _refuse_too_large(values: Any) -> None:
+    if values.dtype != np.float32 and np.abs(values[~np.isnan(values)]).max(initial=0.0) > np.finfo(np.float32).max:
+        raise DataError("a value is too large for float32", remedy="scale the data first, see Scaling")
 
 
 def _labels(labels: Sequence[Label | None], classes: Sequence[Label] | None) -> Tensor | None:
@@ -138,6 +147,8 @@ def _padded(all_times: Sequence[Any], all_values: Sequence[Any]) -> tuple[Tensor
     shape = (len(lengths), int(lengths.max()))
     times = np.zeros(shape)
     values = np.full((*shape, channels.pop()), np.nan, np.float32)
+    for one in all_values:
+        _refuse_too_large(one)
     for row, (t, v) in enumerate(zip(all_times, all_values, strict=True)):
         n = len(t)
         if n:

@@ -143,6 +143,9 @@ class Collection(Generic[T]):
         """The items at these positions, in this order."""
         index = np.asarray(which if isinstance(which, np.ndarray) else list(which))
         index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
+        if index.size and not -len(self) <= index.min() <= index.max() < len(self):
+            raise IndexError(f"positions {index.min()} to {index.max()} in a set of {len(self)}")
+        index = index % max(1, len(self))
         if self.lazy:
             return self._like(_Chosen(self._items, index))  # type: ignore[arg-type]
         return self._like([self._items[int(i)] for i in index])
@@ -178,6 +181,8 @@ class Collection(Generic[T]):
         """The items with these names, in this order."""
         place = {name: i for i, name in enumerate(self.ids)}
         wanted = list(ids)
+        if len(place) < len(self):
+            raise DataError("some ids occur more than once", remedy="select by position instead")
         for name in wanted:
             if name not in place:
                 raise DataError(f"no item has the id {name!r}", remedy=did_you_mean(str(name), map(str, place)))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from numpy.typing import ArrayLike, NDArray
 
-from contiformer.data.arrays import as_matrix, same, sort_order, taken
+from contiformer.data.arrays import as_matrix, plain, same, sort_order, taken
 from contiformer.data.collection import Collection, Lazy
 from contiformer.data.errors import DataError
 from contiformer.data.summary import Summary, summarize
@@ -53,7 +53,10 @@ class EventSequence:
         """
         name = "" if id is None else f" of sequence {id!r}"
         stamps = as_times(times, f"times{name}")
-        kinds = np.zeros(len(stamps), np.int64) if types is None else np.asarray(types)
+        try:
+            kinds = np.zeros(len(stamps), np.int64) if types is None else np.asarray(types)
+        except (ValueError, OverflowError):
+            raise DataError(f"types{name} are ragged or too large", remedy="give one for each time") from None
         if kinds.shape != stamps.shape:
             raise DataError(f"{len(stamps)} times but types of shape {kinds.shape}{name}", remedy="give one per time")
         whole = kinds.astype(np.int64) if kinds.dtype.kind in "iufb" else None
@@ -63,7 +66,13 @@ class EventSequence:
         if extra is not None and len(extra) != len(stamps):
             raise DataError(f"{len(stamps)} times but {len(extra)} rows of features{name}", remedy="give one per time")
         order = sort_order(stamps)
-        return cls(taken(stamps, order), taken(whole, order), None if extra is None else taken(extra, order), label, id)
+        return cls(
+            taken(stamps, order),
+            taken(whole, order),
+            None if extra is None else taken(extra, order),
+            plain(label),
+            plain(id),
+        )
 
     def __len__(self) -> int:
         """The number of events."""

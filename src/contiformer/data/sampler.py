@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -19,8 +18,9 @@ POOL = 50
 class BucketSampler(Sampler[list[int]]):
     """A batch sampler for ``torch.utils.data.DataLoader(batch_sampler=...)``.
 
-    Every epoch visits each item once. The order depends on ``seed`` and ``epoch`` only; :meth:`state_dict` remembers
-    the place in it, and a sampler that loads the state goes on with the next batch.
+    Every epoch visits each item once. The order depends on ``seed`` and the epoch only, which :meth:`set_epoch` sets,
+    as for torch's own ``DistributedSampler``. The sampler remembers nothing else: with workers a loader asks for
+    batches long before they are used, so only who uses them knows the place (:class:`~contiformer.data.Loader` does).
 
     Args:
         lengths: points of each item.
@@ -44,56 +44,43 @@ class BucketSampler(Sampler[list[int]]):
         shuffle: bool = True,
         blocks: ArrayLike | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise DataError(f"batch_size is {batch_size}", remedy="pass 1 or more")
+        if batch_size < 1 or seed < 0:
+            raise DataError(f"batch_size is {batch_size} and seed {seed}", remedy="pass 1 or more, and 0 or more")
         self.lengths: Int64[np.ndarray, " n"] = np.asarray(lengths, np.int64)
         self.blocks = np.zeros_like(self.lengths) if blocks is None else np.asarray(blocks, np.int64)
         if self.blocks.shape != self.lengths.shape:
             raise DataError(f"{len(self.lengths)} lengths but {len(self.blocks)} blocks")
         self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
-        self.epoch = 0
-        self.position = 0
+        self.epoch = self.start = 0
 
-    def __len__(self) -> int:
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
+        """Choose an epoch, and the batch in it to begin with."""
+        self.epoch, self.start = epoch, start
+
+    @property
+    def per_epoch(self) -> int:
         """Batches in a whole epoch."""
         counts = np.unique(self.blocks, return_counts=True)[1] if self.shuffle else np.array([len(self.lengths)])
         return int(np.ceil(counts / self.batch_size).sum())
 
+    def __len__(self) -> int:
+        """Batches from the chosen one on."""
+        return max(0, self.per_epoch - self.start)
+
     def __iter__(self) -> Iterator[list[int]]:
-        """The rest of the epoch, then the next one is set."""
-        batches = self._batches()
-        while self.position < len(batches):
-            # counted before it is handed out: a state saved while it is worked on does not repeat it
-            self.position += 1
-            yield batches[self.position - 1].tolist()
-        self.set_epoch(self.epoch + 1)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch."""
-        self.epoch, self.position = epoch, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where in which order."""
-        return {"seed": self.seed, "epoch": self.epoch, "position": self.position, "batch_size": self.batch_size}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; the data and the batch size have to be the same."""
-        if state["batch_size"] != self.batch_size:
-            raise DataError(
-                f"the saved order has batches of {state['batch_size']}, this sampler of {self.batch_size}",
-                remedy="resume with the same batch size",
-            )
-        self.seed, self.epoch, self.position = state["seed"], state["epoch"], state["position"]
+        """The epoch, from the chosen batch on."""
+        return iter([batch.tolist() for batch in self._batches()[self.start :]])
 
     def _batches(self) -> list[NDArray[np.int64]]:
-        count = len(self.lengths)
         if not self.shuffle:
-            return _cut(np.arange(count), self.batch_size)
+            return _cut(np.arange(len(self.lengths)), self.batch_size)
         rng = np.random.default_rng([self.seed, self.epoch])
+        by_block = np.argsort(self.blocks, kind="stable")
+        members = np.split(by_block, np.flatnonzero(np.diff(self.blocks[by_block])) + 1) if len(by_block) else []
         batches: list[NDArray[np.int64]] = []
-        for block in rng.permutation(np.unique(self.blocks)):
+        for block in rng.permutation(len(members)):
             inside: list[NDArray[np.int64]] = []
-            for pool in _cut(rng.permutation(np.flatnonzero(self.blocks == block)), POOL * self.batch_size):
+            for pool in _cut(rng.permutation(members[block]), POOL * self.batch_size):
                 inside += _cut(pool[np.argsort(self.lengths[pool], kind="stable")], self.batch_size)
             batches += [inside[i] for i in rng.permutation(len(inside))]
         return batches

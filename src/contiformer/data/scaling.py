@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
+from contiformer.data.readers.text import read_text, write_text
 from contiformer.data.series import Series
 from contiformer.data.series_set import SeriesSet
 
@@ -24,6 +25,7 @@ class Scaling:
     """``(value - mean) / std`` for each channel, and ``(time - origin) / unit``, in float64.
 
     Attributes:
+        channels: what they are called; a set with others is refused.
         mean, std: one number for each channel; a channel that never varies has std 1, one never observed mean 0.
         origin: "first": every series starts at time 0. "global": all are moved by the same ``start``.
         start: the earliest training time.
@@ -40,6 +42,7 @@ class Scaling:
         ([0.0, 1.0], [-1.0, 1.0])
     """
 
+    channels: tuple[str, ...]
     mean: _Numbers
     std: _Numbers
     origin: Origin
@@ -72,7 +75,7 @@ class Scaling:
             unit = longest if longest > 0 else max(spans, default=0.0) or 1.0
         if not (np.isfinite(unit) and unit > 0):
             raise DataError(f"a time unit of {unit} cannot be divided by", remedy="pass a positive number")
-        return cls(*values.result(), origin, start, float(unit), *static.result(), *target.result())
+        return cls(train.channels, *values.result(), origin, start, float(unit), *static.result(), *target.result())
 
     def origin_of(self, series: Series) -> float:
         """The time that becomes 0 in this series."""
@@ -84,8 +87,15 @@ class Scaling:
 
     def apply_to(self, series: Series) -> Series:
         """One series, scaled."""
-        if series.channels != len(self.mean):
-            raise DataError(f"the series has {series.channels} channels, the scaling knows {len(self.mean)}")
+        given = (series.channels, _width(series.static, 0), _width(series.target_values, 1))
+        known = (len(self.mean), len(self.static_mean), len(self.target_mean))
+        if given[0] != known[0] or any(
+            mine and mine != theirs for mine, theirs in zip(given[1:], known[1:], strict=True)
+        ):
+            raise DataError(
+                f"channels, static features and targets are {given}, the scaling knows {known}",
+                remedy="fit it on data of the same kind",
+            )
         target_times = None if series.target_times is None else self.times(series.target_times, series)
         return replace(
             series,
@@ -99,16 +109,19 @@ class Scaling:
         )
 
     def apply(self, data: SeriesSet) -> SeriesSet:
-        """All series, scaled."""
-        return data.map(self.apply_to)
+        """All series, scaled; times are no dates any more, and values have no units."""
+        if data.channels != self.channels:
+            raise DataError(f"channels {data.channels}, the scaling knows {self.channels}", remedy="give the same ones")
+        schema = replace(data.schema, dates=False, time_unit=None, units=())
+        return data.map(self.apply_to).described(schema)
 
     def undo_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """[..., C] back in the units of the data."""
-        return values * np.asarray(self.std, values.dtype) + np.asarray(self.mean, values.dtype)
+        return _unscaled(values, self.mean, self.std)
 
     def undo_targets(self, values: NDArray[Any]) -> NDArray[Any]:
         """[..., K] of the target back in its units."""
-        return values * np.asarray(self.target_std, values.dtype) + np.asarray(self.target_mean, values.dtype)
+        return _unscaled(values, self.target_mean, self.target_std)
 
     def to_json(self) -> str:
         """Every number as it is: what comes back is equal."""
@@ -122,19 +135,21 @@ class Scaling:
             version = data.pop("format")
             if version != _FORMAT:
                 raise DataError(f"a scaling of format {version}, this version reads {_FORMAT}", remedy="upgrade")
+            if data["origin"] not in ("first", "global") or not data["unit"] > 0:
+                raise TypeError("origin or unit")
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
             return cls(**fields)
-        except (json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"not a saved scaling ({error})", remedy="fit it again") from None
 
     def save(self, path: str | Path) -> None:
         """Write JSON."""
-        Path(path).write_text(self.to_json())
+        write_text(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Scaling:
         """Read what :meth:`save` wrote."""
-        return cls.from_json(Path(path).read_text())
+        return cls.from_json(read_text(path))
 
 
 class _Moments:
@@ -162,6 +177,15 @@ class _Moments:
         # what varies by rounding only is constant
         varies = variance > (1e-12 * np.abs(self.mean)) ** 2
         return tuple(self.mean.tolist()), tuple(np.where(varies, np.sqrt(variance), 1.0).tolist())
+
+
+def _width(array: NDArray[Any] | None, axis: int) -> int:
+    return 0 if array is None else int(array.shape[axis])
+
+
+def _unscaled(values: NDArray[Any], mean: _Numbers, std: _Numbers) -> NDArray[Any]:
+    kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+    return (values * np.asarray(std) + np.asarray(mean)).astype(kind)
 
 
 def _scaled(values: NDArray[Any], mean: _Numbers, std: _Numbers) -> NDArray[Any]:

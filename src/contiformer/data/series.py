@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from numpy.typing import ArrayLike, NDArray
 
-from contiformer.data.arrays import as_matrix, same, sort_order, taken
+from contiformer.data.arrays import as_matrix, plain, same, sort_order, taken
 from contiformer.data.errors import DataError
 from contiformer.data.times import as_times
 
@@ -90,8 +90,11 @@ class Series:
             targets = (taken(at, by_time), taken(wanted, by_time))
         elif target_times is not None:
             raise DataError(f"target_times without target_values{name}", remedy="give both or none")
-        fixed = None if static is None else as_matrix(static, f"static{name}").reshape(-1)
-        return cls(taken(stamps, order), taken(array, order), fixed, label, *targets, id)
+        fixed = None if static is None else as_matrix(static, f"static{name}")
+        if fixed is not None and fixed.shape[1] != 1:
+            raise DataError(f"static{name} is no flat list", remedy="pass one number for each feature")
+        flat = None if fixed is None else fixed[:, 0]
+        return cls(taken(stamps, order), taken(array, order), flat, plain(label), *targets, plain(id))
 
     def __len__(self) -> int:
         """The number of times."""

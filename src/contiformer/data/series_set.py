@@ -82,11 +82,16 @@ class SeriesSet(Collection[Series]):
         if classes is not None:
             given = replace(given, classes=tuple(classes))
         self.schema = _completed(given, self)
+        _check_names(self.schema)
         if not self.lazy:
             _check(self)
 
     def _like(self, items: Sequence[Series] | Lazy[Series]) -> Self:
         return type(self)(items, schema=self.schema, notes=self.notes)
+
+    def described(self, schema: Schema) -> Self:
+        """The same series under another description."""
+        return type(self)(self._items, schema=schema, notes=self.notes)
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -146,6 +151,15 @@ def _completed(schema: Schema, series: SeriesSet) -> Schema:
 
 def _numbered(name: str, count: int) -> tuple[str, ...]:
     return tuple(f"{name}_{n}" for n in range(count))
+
+
+def _check_names(schema: Schema) -> None:
+    for what, names in (("channel", schema.channels), ("static feature", schema.static), ("target", schema.targets)):
+        twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
+        if twice is not None:
+            raise DataError(f"two of the {what}s are called {twice!r}", remedy="rename one of them")
+    if schema.units and len(schema.units) != len(schema.channels):
+        raise DataError(f"{len(schema.units)} units for {len(schema.channels)} channels", remedy="use None if unknown")
 
 
 def _check(data: SeriesSet) -> None:

@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from contiformer.data.errors import DataError
 
 _MICROSECONDS = 1e6
+#: Seconds beyond which microseconds do not fit into 64 bits.
+_FARTHEST = 9.2e12
 
 
 def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
@@ -31,10 +33,12 @@ def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
         array = np.asarray(times)
     except ValueError:
         raise DataError(f"{name} are ragged", remedy="pass one time per row, a flat list") from None
+    if array.dtype.kind == "c":
+        raise DataError(f"{name} are complex numbers", remedy="pass real ones")
     if array.ndim == 0 or array.ndim > 1:
         raise DataError(f"{name} have shape {array.shape}", remedy="pass one time per row, a flat list")
     if array.dtype.kind in "mM":
-        stamps = _from_stamps(array)
+        stamps = _from_stamps(array, name)
     elif array.dtype.kind == "O" and len(array) and all(isinstance(t, dt.date | dt.timedelta) for t in array):
         stamps = _from_objects(array, name)
     else:
@@ -55,12 +59,17 @@ def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
 
 def as_datetimes(times: NDArray[np.float64]) -> NDArray[np.datetime64]:
     """Seconds since 1970 back to datetimes in UTC, to the microsecond."""
+    if np.abs(times).max(initial=0.0) > _FARTHEST:
+        raise DataError("a time is too far from 1970 to be a date", remedy="give seconds since 1970")
     return np.round(times * _MICROSECONDS).astype(np.int64).astype("datetime64[us]")
 
 
-def _from_stamps(array: NDArray[Any]) -> NDArray[np.float64]:
+def _from_stamps(array: NDArray[Any], name: str) -> NDArray[np.float64]:
     missing = np.isnat(array)
     unit = "datetime64[us]" if array.dtype.kind == "M" else "timedelta64[us]"
+    coarse = np.datetime_data(array.dtype)[0] in {"Y", "M", "W", "D", "h", "m", "s", "ms"}
+    if coarse and not np.array_equal(array.astype(unit).astype(array.dtype)[~missing], array[~missing]):
+        raise DataError(f"{name}: a date is too far from 1970", remedy="repair it")
     seconds = array.astype(unit).astype(np.int64) / _MICROSECONDS
     return np.where(missing, np.nan, seconds)
 
@@ -80,7 +89,7 @@ def _from_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
     except OverflowError:
         raise DataError(f"{name}: a date is outside the years 1 to 9999 in UTC", remedy="repair it") from None
     kind = "timedelta64[us]" if isinstance(array[0], dt.timedelta) else "datetime64[us]"
-    return _from_stamps(np.array(naive, dtype=kind))
+    return _from_stamps(np.array(naive, dtype=kind), name)
 
 
 def _is_number(value: object) -> bool:

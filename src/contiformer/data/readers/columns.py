@@ -26,14 +26,19 @@ def as_polars(frame: Any) -> pl.DataFrame:
     """A polars frame from one of polars or pandas, an Arrow table, or a dict of columns."""
     if isinstance(frame, pl.DataFrame):
         return frame
-    if isinstance(frame, pl.LazyFrame):
-        return frame.collect()
     try:
+        if isinstance(frame, pl.LazyFrame):
+            return frame.collect()
         if type(frame).__module__.split(".")[0] == "pandas":
+            if not frame.columns.is_unique:
+                raise DataError("two columns have the same name", remedy="rename one of them")
             return pl.DataFrame([_from_pandas(frame[name], str(name)) for name in frame.columns])
         if type(frame).__module__.split(".")[0] == "pyarrow":
             return pl.DataFrame(pl.from_arrow(frame))
         if isinstance(frame, dict):
+            for name, column in frame.items():
+                if isinstance(column, list | tuple):
+                    _refuse_mixed_zones(column, str(name))
             return pl.DataFrame(frame)
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         if isinstance(error, DataError):
@@ -45,9 +50,11 @@ def as_polars(frame: Any) -> pl.DataFrame:
 def _from_pandas(column: Any, name: str) -> pl.Series:
     """Without pyarrow, which polars' own conversion asks for."""
     if getattr(column.dtype, "tz", None) is not None:
-        naive = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
+        naive = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy().astype("M8[us]")
         return pl.Series(name, naive).dt.replace_time_zone("UTC")
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biufmM":
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "mM":
+        return pl.Series(name, column.to_numpy().astype(f"{column.dtype.kind}8[us]"))
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return pl.Series(name, column.to_numpy())
     missing = column.isna().to_numpy()
     values = [None if gone else value for value, gone in zip(column.tolist(), missing, strict=True)]
@@ -61,7 +68,7 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
 
 def _refuse_mixed_zones(values: Iterable[Any], name: str) -> None:
     zoned = [(at, v.tzinfo is not None) for at, v in enumerate(values) if isinstance(v, dt.datetime)]
-    odd = [at for at, has in zoned if has != zoned[0][1]]
+    odd = [at for at, has in zoned if has != zoned[0][1]] if zoned else []
     if odd:
         raise _mixed_zones(Place(), odd[0], name)
 
@@ -77,6 +84,24 @@ def pick(frame: pl.DataFrame, name: str, place: Place) -> pl.Series:
     if name not in frame.columns:
         raise place.error(f"there is no column {name!r}", remedy=did_you_mean(name, frame.columns))
     return frame[name]
+
+
+def words(column: pl.Series, place: Place) -> pl.Series:
+    """A column of names or classes: whole numbers as they are, anything else as text; nothing is missing.
+
+    Numbers with a fraction stay numbers, missing ones (NaN) count as missing.
+    """
+    kind = column.dtype
+    if kind.is_nested() or kind in (pl.Binary, pl.Object):
+        raise place.error(f"holds {kind}, not words or numbers", column=column.name, remedy="convert it")
+    if kind.is_float():
+        column = column.fill_nan(None)
+    if column.null_count():
+        at = first(column.is_null().to_numpy())
+        raise place.error("is missing", at=at, column=column.name, remedy="fill it in or remove the row")
+    if kind == pl.Boolean:
+        return column.cast(pl.Int64)
+    return column if kind.is_numeric() else column.cast(pl.String)
 
 
 def numbers(column: pl.Series, place: Place) -> NDArray[np.floating[Any]]:

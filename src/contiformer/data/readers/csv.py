@@ -51,33 +51,61 @@ def read_csv(
         decode(data, "utf-8", path)
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        if data.startswith(_COMMENT.encode()) and time is None:
-            head, _, rest = data.partition(b"\n")
-            text = head.decode().removeprefix(_COMMENT)
-            return read_described(table(rest, path, ",", overrides(text), first_row=3), text, Place(path, 3))
+        first_row = 2
+        if data.startswith(_COMMENT.encode()):
+            head, _, data = data.partition(b"\n")
+            text, first_row = head.decode().removeprefix(_COMMENT), 3
+            if time is None:
+                found = table(data, path, ",", overrides(text), first_row=3, missing=())
+                return read_described(found, text, Place(path, 3))
         if time is None:
             raise DataError("which column is the time?", remedy="pass time=, and id= if there are several series")
-        return from_frame(table(data, path, separator, {}, first_row=2), time=time, place=Place(path, 2), **roles)
+        name = roles.get("id")
+        found = table(data, path, separator, {} if name is None else {name: pl.String}, first_row=first_row)
+        if name in found.columns:
+            found = found.with_columns(_as_whole_numbers(found[name]))
+        return from_frame(found, time=time, place=Place(path, first_row), **roles)
     except DataError as error:
         raise error if error.file is not None else error.within(path) from None
 
 
+def _as_whole_numbers(column: pl.Series) -> pl.Series:
+    """Ids that are written as whole numbers are; 007 is not, or it would become the same as 7."""
+    whole = column.cast(pl.Int64, strict=False)
+    same = (whole.cast(pl.String) == column) | column.is_null()
+    return whole if bool(same.fill_null(False).all()) else column
+
+
 def table(
-    data: bytes, path: str | PathLike[str], separator: str, types: dict[str, Any], first_row: int
+    data: bytes,
+    path: str | PathLike[str],
+    separator: str,
+    types: dict[str, Any],
+    first_row: int,
+    missing: tuple[str, ...] = MISSING[1:],
 ) -> pl.DataFrame:
     """The table, columns of numbers as numbers and all others as text."""
+    data = data.rstrip(b"\r\n")
     if len(separator.encode()) != 1:
         raise DataError(f"separator {separator!r} is not one byte", file=path, remedy='pass "," or ";" or "\\t"')
     names = _header(data, separator, path)
-    options: dict[str, Any] = {"separator": separator, "null_values": list(MISSING[1:]), "raise_if_empty": False}
+    types = {name: kind for name, kind in types.items() if name in names}
+    options: dict[str, Any] = {"separator": separator, "null_values": list(missing), "raise_if_empty": False}
+
+    def attempt(**how: Any) -> pl.DataFrame:
+        return guarded(lambda: pl.read_csv(data, **how, **options), path)
+
     try:
-        found = guarded(
-            lambda: pl.read_csv(data, infer_schema_length=10_000, schema_overrides=types or None, **options), path
-        )
+        found = attempt(infer_schema_length=10_000, schema_overrides=types)
     except DataError:
         # a word among numbers, further down than polars looked, or a ragged row
         _refuse_ragged(data, separator, len(names), path, first_row)
-        found = guarded(lambda: pl.read_csv(data, infer_schema=False, **options), path)
+        try:
+            found = attempt(infer_schema_length=None, schema_overrides=types)
+        except DataError:
+            found = attempt(infer_schema=False)
+    if found.width == len(names):
+        found.columns = names
     if found.height == 0:
         raise DataError("there are no rows below the column names", file=path)
     if found.width and found.to_series(-1).null_count():

@@ -19,12 +19,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
-from contiformer.data.readers.columns import as_polars, numbers, pick, times
+from contiformer.data.readers.columns import as_polars, numbers, pick, times, words
 from contiformer.data.readers.merging import Policy, merge_rows, scatter
 from contiformer.data.readers.place import Place, first
 from contiformer.data.series import Label, Series
 from contiformer.data.series_set import Schema, SeriesSet
-from contiformer.data.times import as_datetimes
+from contiformer.data.times import as_datetimes, as_times
 
 Order = Literal["id", "appearance"]
 
@@ -39,6 +39,7 @@ def from_frame(
     value: str | None = None,
     label: str | None = None,
     static: Sequence[str] = (),
+    channels: Sequence[str] | None = None,
     duplicates: Policy = "error",
     order: Order = "id",
     place: Place | None = None,
@@ -51,6 +52,7 @@ def from_frame(
         id: column that tells which series a row belongs to; None: all rows are one series.
         values: columns of the channels; by default all that have no other role.
         variable, value: columns with the channel's name and its value, instead of ``values``.
+        channels: with ``variable``, the names that can occur and their order; by default those that do, sorted.
         label: column with the label, the same in all rows of a series. Words and whole numbers are classes.
         static: columns of features that are the same in all rows of a series, or empty.
         duplicates: rows of one series at one time (for ``variable``: also of one channel): "error", or take their
@@ -69,6 +71,8 @@ def from_frame(
     table = as_polars(frame)
     if duplicates not in get_args(Policy):
         raise DataError(f"duplicates={duplicates!r} is unknown", remedy=f"use one of {', '.join(get_args(Policy))}")
+    if order not in get_args(Order):
+        raise DataError(f"order={order!r} is unknown", remedy=f"use one of {', '.join(get_args(Order))}")
     if (variable is None) != (value is None) or (variable is not None and values is not None):
         raise DataError("one of variable and value, or values as well", remedy="pass both, or values alone")
     if table.height == 0:
@@ -84,21 +88,17 @@ def from_frame(
 
     notes: dict[str, int] = {}
     if variable is not None and value is not None:
-        kinds = pick(table, variable, place)
-        if kinds.null_count():
-            at = first(kinds.is_null().to_numpy())
-            raise place.error("the variable is missing", at=at, column=variable, remedy="name it")
-        channels, codes = _numbered(kinds)
+        names_here, codes = _numbered(words(pick(table, variable, place), place), channels, place)
         measured = numbers(pick(table, value, place), place)
         if sort is not None:
             codes, measured = codes[sort], measured[sort]
-        rows = scatter((runs, stamps), codes, measured, channels, duplicates, place, original)
+        rows = scatter((runs, stamps), codes, measured, names_here, duplicates, place, original)
     else:
         taken = {time, id, label, *static}
-        channels = list(values) if values is not None else [name for name in table.columns if name not in taken]
-        if not channels:
+        names_here = list(values) if values is not None else [name for name in table.columns if name not in taken]
+        if not names_here:
             raise place.error("there is no column with values", remedy="name them in values=")
-        columns = [numbers(pick(table, name, place), place) for name in channels]
+        columns = [numbers(pick(table, name, place), place) for name in names_here]
         narrow = all(column.dtype == np.float32 for column in columns)
         matrix = np.empty((len(stamps), len(columns)), np.float32 if narrow else np.float64)
         for n, column in enumerate(columns):
@@ -123,7 +123,7 @@ def from_frame(
     if order == "id" and id is not None:
         by_name = pl.Series(names).arg_sort().to_list()
         series = [series[n] for n in by_name]
-    schema = Schema(tuple(channels), static=tuple(static), classes=classes, dates=dates)
+    schema = Schema(tuple(names_here), static=tuple(static), classes=classes, dates=dates)
     return SeriesSet(series, schema=schema, notes=notes)
 
 
@@ -131,15 +131,10 @@ def _series_of(table: pl.DataFrame, name: str | None, place: Place) -> tuple[lis
     """Ids in the order of their first appearance, and for each row the number of its own."""
     if name is None:
         return [None], np.zeros(table.height, np.int64)
-    column = pick(table, name, place)
-    if column.null_count():
-        at = first(column.is_null().to_numpy())
-        raise place.error("the id is missing", at=at, column=name, remedy="fill it in or remove the row")
+    column = words(pick(table, name, place), place)
     if column.dtype.is_float():
         whole = column.cast(pl.Int64, strict=False)
         column = whole if whole.null_count() == 0 and bool((whole == column).all()) else column.cast(pl.String)
-    if not (column.dtype.is_integer() or column.dtype == pl.String):
-        column = column.cast(pl.String)
     runs = column.rle_id().to_numpy().astype(np.int64)
     starts = np.flatnonzero(np.diff(runs, prepend=-1))
     heads = column.gather(starts)
@@ -159,11 +154,17 @@ def _sorting(runs: NDArray[np.int64], stamps: NDArray[np.float64]) -> NDArray[np
     return np.lexsort((stamps, runs))
 
 
-def _numbered(column: pl.Series) -> tuple[list[str], NDArray[np.int64]]:
-    """The different words in alphabetical order, and the number of each row's."""
-    words = column.cast(pl.String)
-    known = words.unique().sort()
-    codes = words.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
+def _numbered(column: pl.Series, channels: Sequence[str] | None, place: Place) -> tuple[list[str], NDArray[np.int64]]:
+    """The channels, and the number of each row's."""
+    text = column.cast(pl.String)
+    known = text.unique().sort() if channels is None else pl.Series(list(channels), dtype=pl.String)
+    strange = ~text.is_in(known.to_list()).to_numpy()
+    if strange.any():
+        at = first(strange)
+        raise place.error(
+            f"{text[at]!r} is none of the channels", at=at, column=column.name, remedy="name it in channels="
+        )
+    codes = text.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
     return known.to_list(), codes
 
 
@@ -205,14 +206,7 @@ def _labels(
     """One label for each series, and the classes unless the labels are numbers with a fraction."""
     if name is None:
         return [None] * count, None
-    column = pick(table, name, place)
-    if column.null_count():
-        at = first(column.is_null().to_numpy())
-        raise place.error("the label is missing", at=at, column=name, remedy="fill it in or remove the series")
-    if column.dtype == pl.Boolean:
-        column = column.cast(pl.Int64)
-    if not column.dtype.is_numeric():
-        column = column.cast(pl.String)
+    column = words(pick(table, name, place), place)
     codes = column.rank("dense").to_numpy().astype(np.float64)
     own = _constant(codes, name, runs, sort, names, place)
     known = column.unique().sort().to_list()
@@ -226,6 +220,8 @@ def to_frame(data: SeriesSet) -> pl.DataFrame:
     Series without an id get their position. What a table cannot hold (series without points, targets) is refused.
     """
     series = list(data)
+    if not series or not data.channels:
+        raise DataError("there is nothing to write", remedy="give series with channels")
     for n, one in enumerate(series):
         if one.target_values is not None or not len(one):
             what = "no points" if not len(one) else "a target series"
@@ -234,13 +230,14 @@ def to_frame(data: SeriesSet) -> pl.DataFrame:
     ids = [n if one.id is None else one.id for n, one in enumerate(series)]
     if len({type(name) for name in ids}) > 1 or len(set(ids)) < len(ids):
         raise DataError("ids are of different types or not unique", remedy="give every series an id of its own")
-    taken = {"id", "time", "label"} & {*data.channels, *data.schema.static}
-    if taken:
-        raise DataError(f"a channel is called {taken.pop()!r}, which is a column of the table", remedy="rename it")
+    named = [*data.channels, *data.schema.static, "id", "time", "label"]
+    twice = next((name for n, name in enumerate(named) if name in named[:n]), None)
+    if twice is not None:
+        raise DataError(f"two columns of the table would be called {twice!r}", remedy="rename a channel or feature")
     stamps = np.concatenate([one.times for one in series]) if series else np.zeros(0)
     columns: dict[str, Any] = {
         "id": pl.Series(ids).gather(np.repeat(np.arange(len(ids)), lengths)),
-        "time": as_datetimes(stamps) if data.schema.dates else stamps,
+        "time": _as_dates(stamps) if data.schema.dates else stamps,
     }
     stacked = np.concatenate([one.values for one in series]) if series else np.zeros((0, len(data.channels)))
     columns |= {name: pl.Series(stacked[:, n], nan_to_null=True) for n, name in enumerate(data.channels)}
@@ -250,3 +247,9 @@ def to_frame(data: SeriesSet) -> pl.DataFrame:
         fixed = np.array([one.static[n] for one in series if one.static is not None])
         columns[name] = pl.Series(np.repeat(fixed, lengths), nan_to_null=True)
     return pl.DataFrame(columns)
+
+
+def _as_dates(stamps: NDArray[np.float64]) -> NDArray[Any]:
+    """Dates where they hold the times exactly, seconds otherwise."""
+    dates = as_datetimes(stamps)
+    return dates if np.array_equal(as_times(dates), stamps) else stamps

@@ -57,6 +57,8 @@ def read_events(
             raise DataError(error.problem, file=path, row=row, remedy=error.remedy) from None
         if found.get("num_types") is not None:
             stated.add(_count(found["num_types"], path, row))
+        if found.get("type_names", names) != names and len(sequences) > 1:
+            raise DataError("type_names differ from those of the line before", file=path, row=row)
         names = found.get("type_names", names)
     if len(stated) > 1:
         raise DataError(f"lines disagree on num_types: {sorted(stated)}", file=path, remedy="make them equal")
@@ -103,6 +105,8 @@ def _sequence(found: dict[str, Any]) -> EventSequence:
 
 def write_events(data: EventSet, path: str | PathLike[str]) -> None:
     """Lines that :func:`read_events` reads back equal; gzipped when the name ends in ``.gz``."""
+    if len(data) == 0:
+        raise DataError("there are no sequences to write", file=path)
     lines = []
     for sequence in data:
         found: dict[str, Any] = {"times": sequence.times.tolist(), "types": sequence.types.tolist()}

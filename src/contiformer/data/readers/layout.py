@@ -30,7 +30,17 @@ def describe(data: SeriesSet) -> str:
     if labels and (len(labels) > 1 or some_without or not labels <= set(_TYPES)):
         raise DataError("labels are of different types or missing for some series", remedy="label all or none")
     narrow = all(one.values.dtype == np.float32 for one in series) and bool(series)
-    types = {"id": next(iter(ids), None), "label": next(iter(labels), None), "values": "float32" if narrow else None}
+    fixed = all(one.static is not None and one.static.dtype == np.float32 for one in series) and bool(series)
+    if len(ids) > 1 or not ids <= {"str", "int"} or any(one.id in {"", None} for one in series if ids):
+        raise DataError("ids are of different types, empty or missing for some", remedy="name all series or none")
+    if any(one.label == "" or one.label != one.label for one in series):
+        raise DataError("a label is empty or NaN", remedy="label all series or none")
+    types = {
+        "id": next(iter(ids), None),
+        "label": next(iter(labels), None),
+        "values": "float32" if narrow else None,
+        "static": "float32" if fixed else None,
+    }
     return json.dumps({"format": _FORMAT, "schema": data.schema.to_dict(), "types": types})
 
 
@@ -66,7 +76,11 @@ def read_described(table: pl.DataFrame, text: str, place: Place) -> SeriesSet:
 
     def restored(series: Series) -> Series:
         named = series if types.get("id") else replace(series, id=None)
-        return replace(named, values=named.values.astype(np.float32)) if types.get("values") == "float32" else named
+        if types.get("values") == "float32":
+            named = replace(named, values=named.values.astype(np.float32))
+        if types.get("static") == "float32" and named.static is not None:
+            named = replace(named, static=named.static.astype(np.float32))
+        return named
 
     return SeriesSet([restored(series) for series in read], schema=schema)
 
@@ -79,10 +93,28 @@ def _parsed(text: str) -> dict[str, Any]:
                 f"the file has format {description['format']}, this version reads {_FORMAT}",
                 remedy="upgrade contiformer",
             )
-        Schema.from_dict(description["schema"])
-        dict(description["types"])
+        if not _makes_sense(Schema.from_dict(description["schema"]), description["types"]):
+            raise TypeError("names or types")
         return description
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"the description of the file is damaged ({error!r})", remedy="write the file again") from None
+
+
+def _makes_sense(schema: Schema, types: Any) -> bool:
+    names = (schema.channels, schema.static, schema.targets)
+    return (
+        all(isinstance(some, tuple) and all(isinstance(name, str) for name in some) for some in names)
+        and isinstance(schema.units, tuple)
+        and all(isinstance(unit, str | None) for unit in schema.units)
+        and (schema.classes is None or _are_labels(schema.classes))
+        and isinstance(schema.dates, bool)
+        and isinstance(schema.time_unit, str | None)
+        and isinstance(types, dict)
+        and all(isinstance(kind, str | None) for kind in types.values())
+    )
+
+
+def _are_labels(classes: Any) -> bool:
+    return isinstance(classes, tuple) and all(isinstance(label, str | int | float) for label in classes)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from contiformer.data.readers.archive import CELLS_ALLOWED_ANYWAY, MOST_CELLS_PER_VALUE
 from contiformer.data.readers.place import Place, first
 
 Policy = Literal["error", "mean", "first", "last", "keep"]
@@ -46,6 +47,8 @@ def merge_rows(keys: _Keys, values: NDArray[Any], policy: Policy, place: Place, 
         merged = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan).astype(values.dtype)
         # one row alone stays exactly what it was
         merged[starts == ends] = values[starts[starts == ends]]
+        if np.isinf(merged).any():
+            raise place.error("the mean of repeated values is infinite", remedy='pass duplicates="first" or "last"')
     else:
         merged = values[starts if policy == "first" else ends]
     return Rows(runs[starts], times[starts], merged, int(again.sum()))
@@ -65,6 +68,11 @@ def scatter(
     again = _same_as_before(runs, times)
     starts = np.flatnonzero(~again)
     point = np.cumsum(~again) - 1
+    if len(starts) * len(channels) > MOST_CELLS_PER_VALUE * len(measured) + CELLS_ALLOWED_ANYWAY:
+        raise place.error(
+            f"{len(measured):,} values of {len(channels):,} variables at {len(starts):,} times make too large a table",
+            remedy="check the column of variables, or choose some of them",
+        )
     values = np.full((len(starts), len(channels)), np.nan, measured.dtype)
     cell = point * len(channels) + codes
     count = np.bincount(cell, minlength=values.size)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contiformer.data.arrays import as_matrix
+from contiformer.data.arrays import as_matrix, plain
 from contiformer.data.errors import DataError
 from contiformer.data.series import Label, Series
-from contiformer.data.series_set import SeriesSet
+from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.data.times import as_times
 
 
@@ -37,17 +38,25 @@ def from_arrays(
         >>> from_arrays([[[1.0], [2.0], [float("nan")]]])[0].times
         array([0., 1.])
     """
-    array = np.asarray(values)
-    if array.dtype == object or array.dtype.kind in "US" or array.ndim not in (2, 3):
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError("values are ragged", remedy="pass [n, L, C] with NaN, or use from_list") from None
+    if array.dtype == object or array.dtype.kind in "USc" or array.ndim not in (2, 3):
         raise DataError(f"values have shape {array.shape} and type {array.dtype}", remedy="pass numbers [n, L, C]")
     array = array[..., None] if array.ndim == 2 else array
     count, length = array.shape[:2]
-    given = None if times is None else np.asarray(times)
+    try:
+        given = None if times is None else np.asarray(times)
+    except ValueError:
+        raise DataError("times are ragged", remedy="pass [L] or [n, L]") from None
     if given is not None and given.shape not in ((length,), (count, length)):
         raise DataError(f"times have shape {given.shape}", remedy=f"pass ({length},) or ({count}, {length})")
     if labels is not None and len(labels) != count:
         raise DataError(f"{len(labels)} labels for {count} series", remedy="give one for each")
-    if lengths is not None and (len(lengths) != count or any(not 0 <= n <= length for n in lengths)):
+    if lengths is not None and (
+        len(lengths) != count or not all(isinstance(n, int | np.integer) and 0 <= n <= length for n in lengths)
+    ):
         raise DataError("lengths do not fit the array", remedy=f"give {count} numbers from 0 to {length}")
     series, padding = [], 0
     for n in range(count):
@@ -55,9 +64,10 @@ def from_arrays(
         end = int(lengths[n]) if lengths is not None else _last_seen(matrix)
         padding += 0 if lengths is not None else length - end
         own = np.arange(length, dtype=np.float64) if given is None else given if given.ndim == 1 else given[n]
-        series.append(Series.of(own[:end], matrix[:end], label=None if labels is None else _plain(labels[n]), id=n))
+        series.append(Series.of(own[:end], matrix[:end], label=None if labels is None else plain(labels[n]), id=n))
     notes = {"trailing points without a value, taken as padding": padding} if padding else {}
-    return SeriesSet(series, channels=channels, classes=_classes(series), notes=notes)
+    schema = Schema(dates=_dated(given))
+    return SeriesSet(series, channels=channels, classes=_classes(series), schema=schema, notes=notes)
 
 
 def from_list(
@@ -68,7 +78,7 @@ def from_list(
         raise DataError(f"{len(labels)} labels for {len(items)} series", remedy="give one for each")
     series = []
     for n, item in enumerate(items):
-        label = None if labels is None else _plain(labels[n])
+        label = None if labels is None else plain(labels[n])
         if isinstance(item, Series):
             series.append(item if label is None else Series(**{**vars(item), "label": label}))
             continue
@@ -76,7 +86,11 @@ def from_list(
         matrix = as_matrix(item[1] if pair else item, f"values of series {n}")
         own = as_times(item[0], f"times of series {n}") if pair else np.arange(len(matrix), dtype=np.float64)
         series.append(Series.of(own, matrix, label=label, id=n))
-    return SeriesSet(series, channels=channels, classes=_classes(series))
+    dates = [isinstance(item, tuple) and len(item) == 2 and _dated(item[0]) for item in items]
+    if any(dates) and not all(dates):
+        raise DataError("some series have dates as times and some do not", remedy="use one kind of times")
+    schema = Schema(dates=bool(dates) and all(dates))
+    return SeriesSet(series, channels=channels, classes=_classes(series), schema=schema)
 
 
 def to_arrays(data: SeriesSet) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.int64]]:
@@ -90,8 +104,9 @@ def to_arrays(data: SeriesSet) -> tuple[NDArray[Any], NDArray[np.float64], NDArr
     return values, times, lengths
 
 
-def _plain(label: Any) -> Label:
-    return label.item() if isinstance(label, np.generic) else label
+def _dated(times: Any) -> bool:
+    some = np.asarray(times).reshape(-1)[:1]
+    return some.dtype.kind == "M" or (len(some) == 1 and isinstance(some[0], dt.date))
 
 
 def _classes(series: Sequence[Series]) -> list[Label] | None:

@@ -1,0 +1,100 @@
+"""Batches of a set, epoch after epoch, that can go on where they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from contiformer.data.batch import Batch, collate
+from contiformer.data.errors import DataError
+from contiformer.data.event_batch import EventBatch, collate_events
+from contiformer.data.events import EventSet
+from contiformer.data.sampler import BucketSampler
+from contiformer.data.series_set import SeriesSet
+
+
+class Loader:
+    """Iterate for one epoch; iterate again for the next.
+
+    :meth:`state_dict` tells how many batches were handed out, whatever workers have read ahead. A loader that loads the
+    state goes on with the next batch, and what comes is what would have come.
+
+    Args:
+        data: a set of series or of event sequences.
+        batch_size, seed, shuffle: as for :class:`BucketSampler`.
+        num_workers: processes that read ahead. Sets that are not in memory are read in fresh processes ("spawn"),
+            because what reads them does not survive a fork.
+        pin_memory: for copies to a GPU.
+
+    Example:
+        >>> from contiformer.data import Series, SeriesSet
+        >>> data = SeriesSet([Series.of([0.0], [[n]], id=n) for n in range(5)])
+        >>> [batch.ids for batch in Loader(data, batch_size=2, shuffle=False)]
+        [(0, 1), (2, 3), (4,)]
+    """
+
+    def __init__(
+        self,
+        data: SeriesSet | EventSet,
+        batch_size: int = 64,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> None:
+        self.data = data
+        self.sampler = BucketSampler(data.lengths, batch_size, seed=seed, shuffle=shuffle, blocks=data.blocks)
+        self.num_workers, self.pin_memory = num_workers, pin_memory
+        self.epoch = self.position = 0
+
+    def __len__(self) -> int:
+        """Batches in a whole epoch."""
+        return self.sampler.per_epoch
+
+    def __iter__(self) -> Iterator[Batch | EventBatch]:
+        """The rest of the epoch."""
+        self.sampler.set_epoch(self.epoch, self.position)
+        together: Any = (
+            collate_events if isinstance(self.data, EventSet) else partial(collate, classes=self.data.schema.classes)
+        )
+        loader: DataLoader[Any] = DataLoader(
+            self.data,  # type: ignore[arg-type]
+            batch_sampler=self.sampler,
+            collate_fn=together,
+            num_workers=self.num_workers,
+            pin_memory=self.pin_memory,
+            multiprocessing_context="spawn" if self.num_workers and self.data.lazy else None,
+        )
+        for batch in loader:
+            # counted before it is handed out: a state saved while it is worked on does not repeat it
+            self.position += 1
+            if self.position == len(self):
+                self.epoch, self.position = self.epoch + 1, 0
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where in which order."""
+        return {"epoch": self.epoch, "position": self.position, **self._order()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the data and the options have to be the same."""
+        for name, mine in self._order().items():
+            if state.get(name) != mine:
+                raise DataError(
+                    f"the saved order has {name} {state.get(name)}, this loader {mine}",
+                    remedy="resume with the same data and options",
+                )
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+
+    def _order(self) -> dict[str, Any]:
+        sampler = self.sampler
+        return {
+            "items": len(sampler.lengths),
+            "batch_size": sampler.batch_size,
+            "seed": sampler.seed,
+            "shuffle": sampler.shuffle,
+        }
