@@ -50,7 +50,7 @@ def series_sets(draw, *, stamped=True, phrases=False):
         values = draw(_values(length, channels, dtype))
         series.append(Series.of(np.asarray(times, float), values, label=draw(of_label[label]), id=name))
     schema = Schema(
-        channels=tuple(draw(st.lists(st.text(max_size=4), min_size=channels, max_size=channels))),
+        channels=tuple(draw(st.lists(st.text(max_size=4), min_size=channels, max_size=channels, unique=True))),
         units=draw(st.sampled_from([(), ("mV",) * channels, (None,) * channels])),
         classes=classes,
         dates=dates,
