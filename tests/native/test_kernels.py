@@ -5,6 +5,7 @@ import torch
 
 from contiformer.native import library as native
 from contiformer.native.attention import GapSoftmax
+from contiformer.native.small import small_products
 from contiformer.nn import ContinuousAttention
 from contiformer.nn.fields import ConcatField, stack_fields
 from contiformer.paths.trajectories import fixed_pieces, solve_trajectories, window_pieces
@@ -132,3 +133,19 @@ def test_heads_divide_the_width():
     pieces = window_pieces(times[0], times[-1], 1.0, 4)
     with pytest.raises(ValueError, match="heads"):
         solve_trajectories(field, torch.randn(1, 5, 1, 8), times, pieces, 7, heads=3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(8, 8, 8), (1, 8, 8), (5, 3, 7), (16, 16, 16), (1, 24, 2), (2, 1, 1)]
+)
+def test_small_products_equal_torch(rows, inner, columns, without_kernels):
+    torch.manual_seed(0)
+    left, right = torch.randn(2, 5, rows, inner), torch.randn(2, 5, 3, inner, columns).transpose(1, 2).requires_grad_()
+    gradient = torch.randn(2, 3, 5, rows, columns)
+    found = []
+    for _ in range(2):
+        out = small_products(left, right)
+        found.append((out, *torch.autograd.grad(out, right, gradient)))
+        without_kernels()
+    for mine, theirs in zip(*found, strict=True):
+        assert relative(mine, theirs) < 1e-5

@@ -14,7 +14,7 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 /* Changes whenever a struct or a call does; the caller refuses a library with another number. */
-#define ABI 5
+#define ABI 6
 
 INLINE float exp_fast(float x) {
     /* 2^k 2^f with |f| <= 1/2 and a polynomial of degree 6: relative error below 2e-7 */

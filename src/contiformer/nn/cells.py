@@ -32,9 +32,9 @@ BLOCK = 64
 class CellSums:
     """Everything about ``∫ q·k_i`` that does not depend on the query time.
 
-    Shapes, with nb blocks of b points: series, before, after [B, H, nb, b (+1), P M dk]; within [B, H, nb, b, b + 1],
-    the integral between key i and point m of the same block; left, right [B, H, L, nb], the carry of key i to the left
-    and right edge of another block.
+    Shapes, with nb blocks of b points: series, before, after [B, H, nb, b (+1 between knots), P M dk];
+    within [B, H, nb, b, b + 1], the integral between key i and point m of the same block; left, right [B, H, L, nb],
+    the carry of key i to the left and right edge of another block.
     """
 
     size: int
@@ -85,7 +85,8 @@ class CellSums:
         # the moments from the block's left edge to each point, and from each point to its right edge; within one block
         # of knots nobody asks for them
         asked = moments if blocks > 1 or cell is not None else moments[..., :0]
-        before, after = reached.T[:size] @ asked, (1 - reached).T @ asked
+        # nobody asks from the right edge itself where the points are the knots
+        before, after = reached.T[:size] @ asked, (1 - reached).T[: size if cell is None else size + 1] @ asked
         if blocks > 1:
             crossed = flat @ after[:, :, :, 0].mT
             crossed = pad(crossed, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size)).transpose(3, 4)

@@ -117,7 +117,8 @@ def _fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> SigmoidField:
         floor = (width * norms[0].eps) ** 0.5
     else:
         outer, last = outer * stretch, last * stretch
-    fused = (outer @ torch.stack(inner)).to(dtype).mT
+    # one by one: a batched product of two small matrices wakes threads that take longer than the product
+    fused = torch.stack([a @ b for a, b in zip(outer.unbind(), inner, strict=True)]).to(dtype).mT
     bias = fused[:, width + 1 :] + last.to(dtype).unsqueeze(1)
     matrix, slope = fused[:, :width].contiguous(), fused[:, width : width + 1]
     return SigmoidField(matrix, slope, bias, gain, shift, floor, amplitude, offset)

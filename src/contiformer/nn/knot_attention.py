@@ -201,7 +201,9 @@ class _KnotAttention(torch.autograd.Function):
         along = (g_mixed * mixed).sum(-1)
         g_series, g_values = torch.zeros_like(series), torch.zeros_like(values)
         g_before, g_after, g_within = torch.zeros_like(before), torch.zeros_like(after), torch.zeros_like(within)
-        g_left, g_right = torch.zeros_like(left), torch.zeros_like(right)
+        # the kernel writes all of these
+        fresh = torch.empty_like if usable(series) else torch.zeros_like
+        g_left, g_right = fresh(left), fresh(right)
         for block in problem.blocks():
             number, rows, beyond = block
             count, keys = rows.stop - rows.start, beyond.stop

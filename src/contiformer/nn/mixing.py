@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from contiformer.native.small import small_products
 from contiformer.nn.keys import Keys, Rows
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import gauss_legendre, running_mean_matrix
@@ -83,7 +84,7 @@ class Mixer:
         nearest = keys.time[..., None].clamp(low, high)
         index = torch.arange(keys.pieces.count, device=nearest.device).expand_as(nearest)
         to_mean = running_mean_matrix(keys.pieces.local(nearest, index), series.shape[4]).to(series.dtype)
-        means = to_mean.unsqueeze(1) @ series
+        means = small_products(to_mean.flatten(1, 2), series.flatten(2, 3)).unflatten(2, series.shape[2:4])
         if keys.pieces.count == 1:
             return cls(means.flatten(3), None)
         sign = torch.ones(means.shape[4], dtype=means.dtype, device=means.device)
@@ -102,7 +103,7 @@ class Mixer:
             return mixed
         basis = evaluate_basis(keys.pieces, time, keys.value_series.shape[-2]).flatten(2).to(mixed.dtype)
         series = mixed.unflatten(-1, (-1, keys.value.shape[-1]))
-        return (basis[:, None, :, None, :] @ series).squeeze(-2)
+        return small_products(basis.unsqueeze(2), series).squeeze(-2)
 
     def __call__(
         self, weights: Tensor, rows: Rows, keys: Keys, pair: Pairs | None, gap: Tensor, rule: AttentionRule

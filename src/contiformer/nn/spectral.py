@@ -101,7 +101,7 @@ def _attend_at_knots(
     problem = KnotProblem(
         keys.time.contiguous(), valid, sums.size, rule.scale(dk), rule.causal, rule.dropout, seed, keep_weights
     )
-    parts = (sums.series, sums.before, sums.after[..., :size, :], within, left, right)
+    parts = (sums.series, sums.before, sums.after, within, left, right)
     flat = tuple(part.flatten(0, 1) for part in parts)
     mixed = knot_attention(flat, values.flatten(0, 1), problem, heads).unflatten(0, (batch, heads))
     return mixer.read(mixed, keys.time, keys)
