@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from contiformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from contiformer.data.batch import Batch, collate
@@ -91,8 +92,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # readers work without torch being imported
-    if name not in _HOMES:
-        raise AttributeError(f"module 'contiformer.data' has no attribute {name!r}")
-    return getattr(import_module(f"contiformer.data.{_HOMES[name]}"), name)
+# readers work without torch being imported
+__getattr__ = lazy_names(__name__, _HOMES)

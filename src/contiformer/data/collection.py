@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
@@ -74,7 +75,7 @@ class _Chosen(Generic[T]):
         return item if self.change is None else self.change(item)
 
 
-class Collection(Generic[T]):
+class Collection(ABC, Generic[T]):
     """Items by position. Subclasses say what else they know about all of them in :meth:`_like`.
 
     ``items`` is a list, or a :class:`Lazy` source for sets larger than memory. ``notes`` counts what a reader
@@ -86,8 +87,9 @@ class Collection(Generic[T]):
         self._items: Sequence[T] | Lazy[T] = items if self.lazy else list(items)  # type: ignore[arg-type]
         self.notes = dict(notes or {})
 
+    @abstractmethod
     def _like(self, items: Sequence[T] | Lazy[T]) -> Self:
-        raise NotImplementedError
+        """Other items under the same description."""
 
     def __len__(self) -> int:
         """The number of items."""

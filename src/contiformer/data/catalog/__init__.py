@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from contiformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from contiformer.data.catalog.clinical import load_clinical
@@ -41,8 +42,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # the list of data sets needs neither numpy nor polars
-    if name not in _HOMES:
-        raise AttributeError(f"module 'contiformer.data.catalog' has no attribute {name!r}")
-    return getattr(import_module(f"contiformer.data.catalog.{_HOMES[name]}"), name)
+# the list of data sets needs neither numpy nor polars
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from contiformer.data.errors import DataError
-from contiformer.data.events import EventSequence
+from contiformer.data.events import MOST_TYPES, EventSequence
 from contiformer.data.readers.text import read_text
 
 Record = dict[str, Any]
-#: Each type has a name in the set, so that their number cannot be anything.
-MOST_TYPES = 1_000_000
-
 #: Our names first, then those of the EasyTPP files.
 _NAMES = {"times": "time_since_start", "types": "type_event", "num_types": "dim_process", "id": "seq_idx"}
 

@@ -20,6 +20,7 @@ from contiformer.data.errors import DataError
 MOST_BYTES = 8 << 30
 
 _Member = tuple[str, int, Callable[[], IO[bytes] | None]]
+# zipfile says NotImplementedError for a compression it does not know, and RuntimeError for an encrypted member
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 

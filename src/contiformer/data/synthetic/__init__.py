@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from contiformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from contiformer.data.events import EventSet
@@ -61,11 +62,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # only the spirals need torch
-    if name not in _HOMES:
-        raise AttributeError(f"module 'contiformer.data.synthetic' has no attribute {name!r}")
-    return getattr(import_module(f"contiformer.data.synthetic.{_HOMES[name]}"), name)
+# only the spirals need torch
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def _later(function: str, **preset: Any) -> Callable[..., SeriesSet | EventSet]:
