@@ -25,7 +25,10 @@ from contiformer.nn.keys import Keys, Rows
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.moments import held_moments, interval_moments
 
-BLOCK = 64
+#: So many points are one block; longer sequences are cut into blocks of about the second number, which is where the
+#: triangular sums within blocks and the carries between them cost the same.
+ALONE = 256
+BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,11 @@ class CellSums:
         moments = interval_moments(path, keys.pieces, terms, keys.time, following, cell, piece)
         moments = moments.unflatten(-1, (heads, dk)).permute(0, 3, 1, 2, 4).flatten(3)
         flat = series.flatten(3)
-        blocks = -(-length // BLOCK)
+        blocks = 1 if length <= ALONE else -(-length // BLOCK)
         size = -(-length // blocks)
 
         def blocked(x: Tensor) -> Tensor:
-            return pad(x, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size))
+            return padded(x, blocks * size).unflatten(2, (blocks, size))
 
         coefficients, moments = blocked(flat), blocked(moments)
         each = coefficients @ moments.mT
@@ -89,7 +92,7 @@ class CellSums:
         before, after = reached.T[:size] @ asked, (1 - reached).T[: size if cell is None else size + 1] @ asked
         if blocks > 1:
             crossed = flat @ after[:, :, :, 0].mT
-            crossed = pad(crossed, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size)).transpose(3, 4)
+            crossed = blocked(crossed).transpose(3, 4)
             later = torch.ones(blocks, blocks, device=flat.device, dtype=flat.dtype).triu(1)
             # left[I, J] = to the end of the own block + blocks strictly between I and J; right is its mirror image
             onward = (later.unsqueeze(-1) * crossed).mT @ later
@@ -169,6 +172,12 @@ class CellSums:
         low = int(self.piece[:, start:stop].min())
         high = max(int(self.piece[:, start:stop].max()), int(keys.pieces.locate(rows.time).max()))
         return slice(low * self.width, (high + 1) * self.width)
+
+
+def padded(x: Tensor, length: int) -> Float[Tensor, "batch heads length n"]:
+    """Zeros after the rows of x [B, H, L, n] up to ``length``; ``pad`` would copy where there is nothing to add."""
+    missing = length - x.shape[2]
+    return x if missing == 0 else pad(x, (0, 0, 0, missing))
 
 
 def _outward_sums(each: Tensor, reached: Tensor) -> Float[Tensor, "batch heads blocks b c"]:

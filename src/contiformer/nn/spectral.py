@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import dropout, pad
+from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
-from contiformer.nn.cells import CellSums
+from contiformer.nn.cells import CellSums, padded
 from contiformer.nn.keys import Keys, Rows, split_heads
 from contiformer.nn.knot_attention import KnotProblem, knot_attention
 from contiformer.nn.mixing import Mixer, Pairs
@@ -86,11 +86,11 @@ def _attend_at_knots(
     path: PiecewisePolynomial, keys: Keys, sums: CellSums, rule: AttentionRule, keep_weights: bool
 ) -> Float[Tensor, "batch heads keys dv"]:
     """The usual case, queries at the observations in one piece, where blocks of rows and of keys are the same."""
-    batch, heads, length, dk = keys.key.shape
+    batch, heads, _, dk = keys.key.shape
     mixer = Mixer.of(keys, rule)
     own = (split_heads(path.coefficients[:, :, 0], heads) * keys.key).sum(-1)
     blocks, size = sums.within.shape[2:4]
-    own = pad(own, (0, blocks * size - length)).unflatten(2, (blocks, size))
+    own = padded(own.unsqueeze(-1), blocks * size).squeeze(-1).unflatten(2, (blocks, size))
     within = sums.within[..., :size] + torch.diag_embed(own)
     none = keys.key.new_zeros(batch, heads, blocks, 0)
     left = none if sums.left is None else sums.left.mT.contiguous()
