@@ -8,11 +8,21 @@ from contiformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from contiformer.backbones import ContiFormer
+    from contiformer.estimators import Classifier, Forecaster, Interpolator, Regressor
 
 __version__ = "0.1.0"
 
-__all__ = ["ContiFormer", "__version__"]
+__all__ = ["Classifier", "ContiFormer", "Forecaster", "Interpolator", "Regressor", "__version__"]
 
 
 # torch is imported with the first model, not with the package: `contiformer --help` answers at once
-__getattr__ = lazy_names(__name__, {"ContiFormer": "backbones"})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Classifier": "estimators",
+        "ContiFormer": "backbones",
+        "Forecaster": "estimators",
+        "Interpolator": "estimators",
+        "Regressor": "estimators",
+    },
+)

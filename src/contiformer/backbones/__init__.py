@@ -1,5 +1,35 @@
-"""Models from observations to states at any time."""
+"""Models from observations to states at any time, under one interface and by name."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from contiformer.backbones.base import Backbone, Capabilities, check_capabilities
 from contiformer.backbones.contiformer import ContiFormer
+from contiformer.backbones.contiformer_backbone import ContiFormerBackbone
+from contiformer.data.errors import did_you_mean
 
-__all__ = ["ContiFormer"]
+#: Every backbone by its name.
+BACKBONES: dict[str, type[Backbone]] = {"contiformer": ContiFormerBackbone}
+
+__all__ = ["BACKBONES", "Backbone", "Capabilities", "ContiFormer", "check_capabilities", "make_backbone"]
+
+
+def make_backbone(name: str, input_size: int, **options: Any) -> Backbone:
+    """A backbone by name.
+
+    Args:
+        name: one of :data:`BACKBONES`.
+        input_size: channels that it will see.
+        options: its own; every backbone knows ``d_model``, ``n_layers`` and ``dropout``.
+
+    Example:
+        >>> make_backbone("contiformer", 3, d_model=32).d_model
+        32
+    """
+    if name not in BACKBONES:
+        raise ValueError(f"there is no backbone {name!r}; {did_you_mean(name, BACKBONES)}")
+    try:
+        return BACKBONES[name](input_size, **options)
+    except TypeError as error:
+        raise ValueError(f"an option does not fit the backbone {name!r}: {error}") from error

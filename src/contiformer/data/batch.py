@@ -27,6 +27,7 @@ class Batch:
         static: [B, S], 0 where unknown, with static_observed [B, S].
         label: [B], numbers of classes (int64) or values (float32).
         target_times, target_values, target_observed, target_lengths: the series to predict, padded in the same way.
+        weight: [B], how much each series counts in a loss; None: all the same.
         ids: the names of the series.
     """
 
@@ -41,6 +42,7 @@ class Batch:
     target_values: Float[Tensor, "batch targets outputs"] | None = None
     target_observed: Bool[Tensor, "batch targets outputs"] | None = None
     target_lengths: Int64[Tensor, " batch"] | None = None
+    weight: Float[Tensor, " batch"] | None = None
     ids: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
@@ -107,7 +109,7 @@ def collate(series: Sequence[Series], classes: Sequence[Label] | None = None) ->
         )
     label = _labels([s.label for s in series], classes)
     ids = tuple(s.id for s in series)
-    return Batch(times, values, observed, lengths, static, static_observed, label, *target, ids)
+    return Batch(times, values, observed, lengths, static, static_observed, label, *target, ids=ids)
 
 
 def _given(array: Any, what: str) -> Any:

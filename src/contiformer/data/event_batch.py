@@ -24,6 +24,7 @@ class EventBatch:
         types: [B, L] int64, 0 in the padding.
         mask: [B, L], True at events.
         features: [B, L, F], 0 where unknown, with features_observed.
+        weight: [B], how much each sequence counts in a loss; None: all the same.
     """
 
     times: Float64[Tensor, "batch events"]
@@ -31,6 +32,7 @@ class EventBatch:
     mask: Bool[Tensor, "batch events"]
     features: Float[Tensor, "batch events features"] | None = None
     features_observed: Bool[Tensor, "batch events features"] | None = None
+    weight: Float[Tensor, " batch"] | None = None
     ids: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
@@ -65,4 +67,4 @@ def collate_events(sequences: Sequence[EventSequence]) -> EventBatch:
     if extra is not None:
         features, known = torch.from_numpy(np.nan_to_num(extra)), torch.from_numpy(~np.isnan(extra))
     as_tensor = torch.from_numpy
-    return EventBatch(as_tensor(times), as_tensor(types), as_tensor(mask), features, known, ids)
+    return EventBatch(as_tensor(times), as_tensor(types), as_tensor(mask), features, known, ids=ids)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+from torch import distributed
 from torch.utils.data import DataLoader
 
 from contiformer.data.batch import Batch, collate
@@ -29,6 +32,11 @@ class Loader:
             because what reads them does not survive a fork.
         pin_memory: for copies to a GPU.
 
+    Where several processes train together (``torch.distributed``), each gets its share of every batch, so that a step
+    sees the same series as with one process. Without ``shuffle``, as in evaluation, no series is lost or seen twice;
+    with it, a process without a share in the last small batch gets a series with weight 0, because it has to take part
+    in the step.
+
     Example:
         >>> from contiformer.data import Series, SeriesSet
         >>> data = SeriesSet([Series.of([0.0], [[n]], id=n) for n in range(5)])
@@ -47,34 +55,46 @@ class Loader:
         pin_memory: bool = False,
     ) -> None:
         self.data = data
-        self.sampler = BucketSampler(data.lengths, batch_size, seed=seed, shuffle=shuffle, blocks=data.blocks)
+        self.order = BucketSampler(data.lengths, batch_size, seed=seed, shuffle=shuffle, blocks=data.blocks)
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self.epoch = self.position = 0
 
     def __len__(self) -> int:
-        """Batches in a whole epoch."""
-        return self.sampler.per_epoch
+        """Batches in a whole epoch, for this process."""
+        if self.order.shuffle:
+            return self.order.per_epoch
+        return len(self._shares(start=0))
+
+    def _shares(self, start: int) -> list[tuple[list[int], bool]]:
+        """This process's part of each batch from ``start`` on, and whether it counts."""
+        rank, world = _place()
+        self.order.set_epoch(self.epoch, start)
+        shares = [(batch, batch[rank::world]) for batch in self.order]
+        if self.order.shuffle:
+            return [(mine, True) if mine else (batch[:1], False) for batch, mine in shares]
+        return [(mine, True) for _, mine in shares if mine]
 
     def __iter__(self) -> Iterator[Batch | EventBatch]:
         """The rest of the epoch."""
-        self.sampler.set_epoch(self.epoch, self.position)
+        shares = self._shares(self.position)
         together: Any = (
             collate_events if isinstance(self.data, EventSet) else partial(collate, classes=self.data.schema.classes)
         )
         loader: DataLoader[Any] = DataLoader(
             self.data,  # type: ignore[arg-type]
-            batch_sampler=self.sampler,
+            batch_sampler=[mine for mine, _ in shares],
             collate_fn=together,
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,
             multiprocessing_context="spawn" if self.num_workers and self.data.lazy else None,
         )
-        for batch in loader:
+        end = self.position + len(shares)
+        for batch, (_, counts) in zip(loader, shares, strict=True):
             # counted before it is handed out: a state saved while it is worked on does not repeat it
             self.position += 1
-            if self.position == len(self):
+            if self.position == end:
                 self.epoch, self.position = self.epoch + 1, 0
-            yield batch
+            yield batch if counts else replace(batch, weight=torch.zeros(len(batch)))
 
     def state_dict(self) -> dict[str, Any]:
         """Where in which order."""
@@ -91,10 +111,17 @@ class Loader:
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
 
     def _order(self) -> dict[str, Any]:
-        sampler = self.sampler
+        order = self.order
         return {
-            "items": len(sampler.lengths),
-            "batch_size": sampler.batch_size,
-            "seed": sampler.seed,
-            "shuffle": sampler.shuffle,
+            "items": len(order.lengths),
+            "batch_size": order.batch_size,
+            "seed": order.seed,
+            "shuffle": order.shuffle,
         }
+
+
+def _place() -> tuple[int, int]:
+    """Number of this process, and of all of them."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1

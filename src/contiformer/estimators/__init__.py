@@ -1,0 +1,16 @@
+"""Estimators in the manner of scikit-learn: fit, predict, save, load."""
+
+from __future__ import annotations
+
+from contiformer.estimators.base import Estimator
+from contiformer.estimators.classifier import Classifier
+from contiformer.estimators.forecaster import Forecaster
+from contiformer.estimators.interpolator import Interpolator
+from contiformer.estimators.regressor import Regressor
+
+#: By the name that is saved with a model.
+ESTIMATORS: dict[str, type[Estimator]] = {
+    kind.__name__: kind for kind in (Classifier, Forecaster, Interpolator, Regressor)
+}
+
+__all__ = ["ESTIMATORS", "Classifier", "Estimator", "Forecaster", "Interpolator", "Regressor"]

@@ -1,0 +1,333 @@
+"""What all estimators share: parameters, reading, scaling, training, saving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from contiformer.backbones import BACKBONES, check_capabilities, make_backbone
+from contiformer.data.batch import Batch
+from contiformer.data.errors import DataError
+from contiformer.data.loader import Loader
+from contiformer.data.scaling import Origin, Scaling
+from contiformer.data.series_set import Schema, SeriesSet
+from contiformer.estimators import store
+from contiformer.estimators.tables import Columns, Form, read, without_answers
+from contiformer.tasks.base import Task
+from contiformer.tasks.inputs import InputOptions, Inputs
+from contiformer.training.options import TrainingOptions
+from contiformer.training.trainer import EVALUATION_BATCH, Outcome, train
+
+_TRAINING = {field.name for field in fields(TrainingOptions)}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Estimator(BaseEstimator):
+    """Parameters of every estimator; each is also a key of the command line's configuration.
+
+    Attributes:
+        backbone: its name in :data:`contiformer.backbones.BACKBONES`.
+        d_model, n_layers, dropout: sizes that every backbone knows.
+        backbone_options: its own options, for contiformer for example ``{"n_heads": 8, "interpolation": "cubic"}``.
+        window: levels of local means shown beside each point, see :class:`~contiformer.tasks.InputOptions`.
+        members: models that are trained, each with other series to validate on; their answers are averaged.
+        keep_points, noise: at each step a random share of the points is shown, with noise of this size beside 1.
+        validation: share of the series (of the time, in forecasting) that is held out to choose by.
+        time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
+        max_epochs, min_steps, batch_size, learning_rate, warmup, field_rate, weight_decay, gradient_clip, averaging,
+            patience, keep, seed, accelerator, devices, num_nodes, precision, num_workers, verbose: see
+            :class:`~contiformer.training.TrainingOptions`.
+        run_dir: folder for checkpoints, logs and the model; ``fit`` resumes from it. None: nothing is written.
+    """
+
+    backbone: str = "contiformer"
+    d_model: int = 64
+    n_layers: int = 1
+    dropout: float = 0.2
+    backbone_options: dict[str, Any] | None = None
+    window: int = 3
+    members: int = 1
+    keep_points: float = 0.75
+    noise: float = 0.0
+    validation: float = 0.2
+    time_origin: Origin = "first"
+    max_epochs: int = 100
+    min_steps: int = 400
+    batch_size: int | None = None
+    learning_rate: float = 2e-3
+    warmup: float = 0.1
+    field_rate: float = 0.1
+    weight_decay: float = 0.1
+    gradient_clip: float = 1.0
+    averaging: float = 0.98
+    patience: float = 0.3
+    keep: str = "best"
+    seed: int = 0
+    accelerator: str = "auto"
+    devices: int | str = "auto"
+    num_nodes: int = 1
+    precision: str | None = None
+    num_workers: int = 0
+    verbose: int = 1
+    run_dir: str | Path | None = None
+
+    #: What the saved configuration calls the task.
+    task_name: ClassVar[str]
+
+    # What a subclass says: how its task is made, and what it needs to know of the training data for it.
+
+    def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Task:
+        raise NotImplementedError
+
+    def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
+        """What the task needs to know of the training data: numbers and words for JSON."""
+        raise NotImplementedError
+
+    def _prepare(self, data: SeriesSet) -> SeriesSet:
+        """Check that the data have what is to be learned."""
+        return data
+
+    def _examples(self, data: SeriesSet) -> SeriesSet:
+        """What there is to learn from: the series themselves, unless a subclass cuts them."""
+        return data
+
+    def _validation_form(self, data: SeriesSet) -> SeriesSet:
+        """The scaled validation series as they are judged."""
+        return data
+
+    def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
+        """Series to train on and to validate on: another fold for each member."""
+        share = self.validation
+        if not 0 < share < 1:
+            raise ValueError(f"validation must be a share between 0 and 1, got {share}")
+        folds = max(2, round(1 / share))
+        if len(data) < 2:
+            raise DataError(
+                "one series cannot be divided into training and validation", remedy="give more, or validation_data="
+            )
+        folds = min(folds, len(data))
+        stratify = data.schema.classes is not None
+        return data.k_fold(folds, seed=self.seed, stratify=stratify)[member % folds]
+
+    def _after_loading(self) -> None:
+        """Set what ``fit`` sets and the configuration does not hold."""
+
+    # Training
+
+    def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
+        data = self._prepare(data)
+        check_capabilities(self.backbone, self._capabilities(), data)
+        folder = None if self.run_dir is None else Path(self.run_dir)
+        if self.members < 1:
+            raise ValueError(f"members must be 1 or more, got {self.members}")
+        options = self._training_options()
+        self.columns_, self.schema_ = columns, replace(data.schema, classes=data.schema.classes)
+        self.scaling_ = self._fit_scaling(data)
+        self.config_ = self._describe(data)
+        self.tasks_: list[Task] = []
+        self.outcomes_: list[Outcome] = []
+        checked = None
+        if validation is not None:
+            checked = self._validation_form(self.scaling_.apply(self._examples(self._prepare(validation))))
+        kept_out = []
+        for member in range(self.members):
+            if checked is None:
+                training, held_out = self._parts(data, member)
+                training = self.scaling_.apply(training)
+                judged = self._validation_form(self.scaling_.apply(held_out))
+            else:
+                training, judged = self.scaling_.apply(self._examples(data)), checked
+            seeded = replace(options, seed=options.seed + 1000 * member)
+            task = self._new_task(seeded.seed)
+            place = None if folder is None else folder if self.members == 1 else folder / f"member{member}"
+            outcome = train(task, training, judged, seeded, place)
+            task.calibrate(Loader(judged, EVALUATION_BATCH, shuffle=False))
+            kept_out.append(task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)))
+            self.tasks_.append(task)
+            self.outcomes_.append(outcome)
+            if outcome.interrupted:
+                break
+        self.metrics_: dict[str, Any] = {
+            "validation": {name: float(np.mean([m[name] for m in kept_out if name in m])) for name in kept_out[0]},
+            "seconds": sum(outcome.seconds for outcome in self.outcomes_),
+            "epochs": [len(outcome.history) for outcome in self.outcomes_],
+            "training_series": len(data),
+        }
+        if folder is not None and _first_process():
+            self.save(folder)
+        return self
+
+    @property
+    def history_(self) -> list[dict[str, float]]:
+        """A row of metrics for each epoch, of the first member."""
+        self._check_fitted()
+        return self.outcomes_[0].history if self.outcomes_ else []
+
+    def _training_options(self) -> TrainingOptions:
+        return TrainingOptions(**{name: getattr(self, name) for name in _TRAINING})
+
+    def _capabilities(self) -> Any:
+        return make_backbone(self.backbone, 1, **self._backbone_options()).capabilities
+
+    def _backbone_options(self) -> dict[str, Any]:
+        return {
+            "d_model": self.d_model,
+            "n_layers": self.n_layers,
+            "dropout": self.dropout,
+            **(self.backbone_options or {}),
+        }
+
+    def _fit_scaling(self, data: SeriesSet) -> Scaling:
+        return Scaling.fit(data, origin=self.time_origin)
+
+    def _describe(self, data: SeriesSet) -> dict[str, Any]:
+        """Everything that is needed to build the model again."""
+        gaps, missing = _gaps(data)
+        return {
+            "backbone": self.backbone,
+            "backbone_options": self._backbone_options(),
+            "inputs": InputOptions(
+                channels=len(data.channels),
+                static=len(data.schema.static),
+                window=self.window,
+                spacing=gaps / self.scaling_.unit,
+                gaps=missing,
+                causal=self._capabilities().causal,
+                **self._input_options(),
+            ).to_dict(),
+            "task": self._describe_task(data, self.scaling_),
+        }
+
+    def _input_options(self) -> dict[str, Any]:
+        return {}
+
+    def _new_task(self, seed: int) -> Task:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            inputs = Inputs(InputOptions.from_dict(self.config_["inputs"]))
+            if self.config_["backbone"] not in BACKBONES:
+                make_backbone(self.config_["backbone"], 1)
+            return self._make_task(self.config_, inputs)
+
+    def _new_backbone(self, config: dict[str, Any], inputs: Inputs) -> Any:
+        return make_backbone(config["backbone"], inputs.size, **config["backbone_options"])
+
+    # Use
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "tasks_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit, or load a saved one")
+
+    def _read(self, X: Any) -> tuple[SeriesSet, SeriesSet, Form]:
+        """New input: as it is, and scaled for the model, without labels and targets."""
+        self._check_fitted()
+        data, form = read(X, self.columns_, self.schema_.channels)
+        if data.schema.static != self.schema_.static:
+            raise DataError(
+                f"X has the static features {data.schema.static}; the model was trained on {self.schema_.static}",
+                remedy="give the same",
+            )
+        check_capabilities(self.config_["backbone"], self.tasks_[0].backbone.capabilities, data)
+        bare = without_answers(data)
+        return bare, self.scaling_.apply(bare), form
+
+    def _batches(self, scaled: SeriesSet) -> Iterator[Batch]:
+        for batch in Loader(scaled, EVALUATION_BATCH, shuffle=False):
+            assert isinstance(batch, Batch)
+            yield batch.to(self.tasks_[0].device)
+
+    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
+        """All metrics on labelled data; with several members those of their mean are in ``score``."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def embed(self, X: Any, at: Any = None) -> list[NDArray[np.float32]]:
+        """States of the backbone [Q, d_model] of each series, at its own times or at any others."""
+        from contiformer.estimators.explain import states  # noqa: PLC0415
+
+        return states(self, X, at)
+
+    def explain(self, X: Any, at: Any = None) -> Any:
+        """Attention over continuous time: see :class:`~contiformer.estimators.explain.Explanation`."""
+        from contiformer.estimators.explain import explain  # noqa: PLC0415
+
+        return explain(self, X, at)
+
+    # Files
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``model.safetensors``, ``config.json``, ``metrics.json`` and a model card; nothing in them can run."""
+        self._check_fitted()
+        store.save(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu") -> Self:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            DataError: for a folder that is no model, is damaged, of another estimator, or of a newer version.
+        """
+        loaded = store.load(Path(folder), cls, device)
+        assert isinstance(loaded, cls)
+        return loaded
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> Any:
+        """Upload the folder that :meth:`save` writes; needs the package huggingface_hub."""
+        return store.push(self, repo_id, **options)
+
+    @classmethod
+    def from_pretrained(cls, repo_id: str, *, device: str = "cpu", **options: Any) -> Self:
+        """Download from the Hugging Face hub and load; needs the package huggingface_hub."""
+        return cls.load(store.pull(repo_id, **options), device=device)
+
+    def to(self, device: str) -> Self:
+        """Move the model; input is moved with it."""
+        self._check_fitted()
+        for task in self.tasks_:
+            task.to(device)
+        return self
+
+
+def columns_of(
+    id: str | None,
+    time: str | None,
+    values: Sequence[str] | None,
+    label: str | None = None,
+    static: Sequence[str] = (),
+    targets: Sequence[str] = (),
+) -> Columns:
+    """The roles of columns, as users name them."""
+    for name, given in (("values", values), ("static", static), ("targets", targets)):
+        if isinstance(given, str):
+            raise DataError(f"{name}={given!r} is one word", remedy=f"pass a list: {name}=[{given!r}]")
+    return Columns(id, time, None if values is None else tuple(values), label, tuple(static), tuple(targets))
+
+
+def _gaps(data: SeriesSet) -> tuple[float, bool]:
+    """The usual gap between points, and whether channels are missing at some."""
+    medians, missing = [], False
+    for series in data:
+        gaps = np.diff(series.times)
+        if (gaps > 0).any():
+            medians.append(float(np.median(gaps[gaps > 0])))
+        missing = missing or not bool(series.observed.all())
+    return (float(np.median(medians)) if medians else 1.0), missing
+
+
+def _first_process() -> bool:
+    from torch import distributed  # noqa: PLC0415
+
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+def as_dict(columns: Columns, schema: Schema) -> dict[str, Any]:
+    """Both for JSON."""
+    return {"columns": asdict(columns), "schema": schema.to_dict()}

@@ -1,0 +1,1 @@
+"""What a model looks at: states and attention weights over continuous time, as arrays and as a picture."""

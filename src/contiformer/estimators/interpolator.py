@@ -1,0 +1,141 @@
+"""Channels at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from contiformer.data.loader import Loader
+from contiformer.data.scaling import Scaling
+from contiformer.data.series_set import SeriesSet
+from contiformer.estimators.base import columns_of
+from contiformer.estimators.labels import without_labels
+from contiformer.estimators.tables import answer, query_times, read
+from contiformer.estimators.values import ValueEstimator
+from contiformer.tasks.inputs import Inputs
+from contiformer.tasks.interpolation import Interpolation, hide_observations
+from contiformer.training.trainer import EVALUATION_BATCH
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Interpolator(ValueEstimator):
+    """Values of all channels at any time: before, between and after the observations.
+
+    It learns by hiding observations and asking for them; or from target series, where a SeriesSet has them.
+
+    Attributes:
+        law: "gaussian": also a calibrated standard deviation; "point": values only.
+        hide, stretches: see :class:`~contiformer.tasks.Interpolation`.
+        (all others): see :class:`~contiformer.estimators.base.Estimator`.
+
+    Example:
+        >>> X = [([0, 0.4, 1.0, 2.0], [[n], [-n], [n], [2 * n]]) for n in (1.0, 2.0, 3.0, 4.0)]
+        >>> imp = Interpolator(max_epochs=1, min_steps=1, validation=0.5, verbose=0).fit(X)
+        >>> [values.shape for values in imp.predict(X, at=[0.5, 1.5, 2.5])]
+        [(3, 1), (3, 1), (3, 1), (3, 1)]
+    """
+
+    keep_points: float = 1.0
+    law: Literal["gaussian", "point"] = "gaussian"
+    hide: float = 0.3
+    stretches: float = 0.3
+    dropout: float = 0.1
+
+    task_name: ClassVar[str] = "interpolation"
+
+    def fit(
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        values: Sequence[str] | None = None,
+        static: Sequence[str] = (),
+        validation_data: Any = None,
+    ) -> Self:
+        """Train.
+
+        Args:
+            X: a SeriesSet, a long DataFrame, an array [n, L, C] with NaN, or a list of (times, values).
+            y: not used; scikit-learn passes it.
+            id, time, values, static: columns of a DataFrame.
+            validation_data: of the same kind as X, to choose by, instead of a part of X.
+        """
+        columns = columns_of(id, time, values, None, static)
+        data = without_labels(read(X, columns)[0])
+        held_out = None if validation_data is None else without_labels(read(validation_data, columns, data.channels)[0])
+        return self._fit(data, columns, held_out)
+
+    def _fit_scaling(self, data: SeriesSet) -> Scaling:
+        scaling = super()._fit_scaling(data)
+        if data.schema.targets and len(data.schema.targets) == len(data.channels):
+            # one channel, one scale, whether it is seen or asked for
+            return replace(scaling, target_mean=scaling.mean, target_std=scaling.std)
+        return scaling
+
+    def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
+        targets = len(training.schema.targets) or len(training.channels)
+        return {
+            "outputs": targets,
+            "law": self.law,
+            "from_observed": targets == len(training.channels),
+            "keep": self.keep_points,
+            "noise": self.noise,
+            "hide": self.hide,
+            "stretches": self.stretches,
+        }
+
+    def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Interpolation:
+        return Interpolation(self._new_backbone(config, inputs), inputs, **config["task"])
+
+    def _validation_form(self, data: SeriesSet) -> SeriesSet:
+        return data if data.schema.targets else hide_observations(data, self.hide, self.seed)
+
+    def predict(
+        self, X: Any, at: Any = None, *, return_std: bool = False, quantiles: Sequence[float] | None = None
+    ) -> Any:
+        """Values at any times, in the form of X.
+
+        Args:
+            X: series to go by; what is missing in them is what the model fills in.
+            at: times: one list for all series, one for each, or a dictionary by id; None: the times of the series.
+            return_std: also the standard deviation, as a second value.
+            quantiles: levels; instead of the mean one column for each channel and level.
+
+        Returns:
+            A table with the columns id, time and channels for a DataFrame; an array [n, Q, C]; a list of arrays [Q, C];
+            or a SeriesSet. With quantiles the channels are called as in ``pH_q0.9``.
+        """
+        bare, scaled, form = self._read(X)
+        times = query_times(at, bare)
+        said = self._say(bare, scaled, times, quantiles)
+        names = list(self._outputs)
+
+        def out(values: list[Any], names: list[str]) -> Any:
+            return answer(form, bare, times, values, names, self.columns_)
+
+        if quantiles is not None:
+            columns = [f"{name}_q{level:g}" for name in names for level in quantiles]
+            return out([one.quantiles.reshape(len(one.mean), -1) for one in said if one.quantiles is not None], columns)
+        mean = out([one.mean for one in said], names)
+        if not return_std:
+            return mean
+        if said and said[0].std is None:
+            raise ValueError("this model has no standard deviation: fit it with law='gaussian'")
+        return mean, out([one.std for one in said], names)
+
+    def score(self, X: Any, y: None = None) -> float:
+        """Minus the mean squared error (in scaled units) of observations that are hidden and asked for."""
+        return -self.evaluate(X)["mse"]
+
+    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
+        """Errors in scaled units on the target of the series, or on observations that are hidden, always the same."""
+        self._check_fitted()
+        data = without_labels(read(X, self.columns_, self.schema_.channels)[0])
+        judged = self._validation_form(self.scaling_.apply(data))
+        scores = [task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
+        return {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}

@@ -1,0 +1,63 @@
+"""Labels beside series."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from contiformer.data.arrays import plain
+from contiformer.data.errors import DataError
+from contiformer.data.series_set import SeriesSet
+
+
+def with_labels(data: SeriesSet, y: Any, *, classes: bool) -> SeriesSet:
+    """The series with the labels ``y``, or with their own where y is None.
+
+    Args:
+        data: the series.
+        y: one label for each, in their order.
+        classes: labels are classes; otherwise they are numbers.
+
+    Raises:
+        DataError: a label is missing, or no number where numbers are asked for.
+    """
+    labels: list[Any] = [one.label for one in data] if y is None else _listed(y)
+    if len(labels) != len(data):
+        raise DataError(f"{len(labels)} labels for {len(data)} series", remedy="give one label for each series")
+    for n, label in enumerate(labels):
+        if label is None or (isinstance(label, float) and not np.isfinite(label)):
+            name = data[n].id
+            raise DataError(
+                f"series {n if name is None else repr(name)} has no label",
+                remedy="pass y, or name the column in label=; leave out series without one",
+            )
+    if not classes:
+        try:
+            labels = [float(label) for label in labels]
+        except (TypeError, ValueError):
+            raise DataError("labels are words, not numbers", remedy="use Classifier for classes") from None
+    known = None
+    if classes:
+        kinds = {isinstance(label, str) for label in labels}
+        if len(kinds) > 1:
+            raise DataError("some labels are words and some numbers", remedy="use one kind")
+        known = tuple(sorted(set(labels)))
+    series = [replace(one, label=label) for one, label in zip(data, labels, strict=True)]
+    return SeriesSet(series, schema=replace(data.schema, classes=known), notes=data.notes)
+
+
+def _listed(y: Any) -> list[Any]:
+    array = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise DataError(f"y has shape {array.shape}", remedy="pass one label for each series")
+    return [plain(label) for label in array.tolist()]
+
+
+def without_labels(data: SeriesSet) -> SeriesSet:
+    """The series, targets and all, but no labels."""
+    schema = replace(data.schema, classes=None)
+    return SeriesSet([replace(one, label=None) for one in data], schema=schema, notes=data.notes)

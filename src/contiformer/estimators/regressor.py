@@ -1,0 +1,169 @@
+"""Numbers of series, one for each or one for each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+
+from contiformer.data.errors import DataError
+from contiformer.data.loader import Loader
+from contiformer.data.scaling import Scaling
+from contiformer.data.series_set import SeriesSet
+from contiformer.estimators.base import columns_of
+from contiformer.estimators.labels import with_labels, without_labels
+from contiformer.estimators.tables import answer, query_times, read
+from contiformer.estimators.values import ValueEstimator
+from contiformer.tasks.at_times import AtTimes
+from contiformer.tasks.base import Task
+from contiformer.tasks.inputs import Inputs
+from contiformer.tasks.regression import Regression
+from contiformer.tasks.scores import error_scores
+from contiformer.training.trainer import EVALUATION_BATCH
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Regressor(RegressorMixin, ValueEstimator):
+    """A number for each series, or numbers at every time.
+
+    Given ``y`` (or a column ``label``) it learns one number for each series. Given target series, by a SeriesSet that
+    has them or by the columns ``targets``, it learns those channels at any time.
+
+    Attributes:
+        pooling: how states become one: "learned", "mean" or "last".
+        law: for target series: "point" or "gaussian".
+        frames: (height, width) when the channels are the pixels of pictures.
+        (all others): see :class:`~contiformer.estimators.base.Estimator`.
+    """
+
+    pooling: Literal["learned", "mean", "last"] = "learned"
+    law: Literal["point", "gaussian"] = "point"
+    frames: tuple[int, int] | None = None
+
+    task_name: ClassVar[str] = "regression"
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        values: Sequence[str] | None = None,
+        label: str | None = None,
+        static: Sequence[str] = (),
+        targets: Sequence[str] = (),
+        validation_data: Any = None,
+    ) -> Self:
+        """Train.
+
+        Args:
+            X: a SeriesSet, a long DataFrame, an array [n, L, C] with NaN, or a list of (times, values).
+            y: a number for each series; None: the label of the set or the column ``label``, or target series.
+            id, time, values, label, static, targets: columns of a DataFrame.
+            validation_data: (X, y), or a SeriesSet or DataFrame with answers, to choose by.
+        """
+        columns = columns_of(id, time, values, label, static, targets)
+        data = self._answered(read(X, columns)[0], y)
+        held_out = None
+        if validation_data is not None:
+            given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
+            held_out = self._answered(read(given, columns, data.channels)[0], answers)
+        return self._fit(data, columns, held_out)
+
+    def _answered(self, data: SeriesSet, y: Any) -> SeriesSet:
+        if y is None and data.schema.targets:
+            return without_labels(data)
+        return with_labels(data, y, classes=False)
+
+    def _input_options(self) -> dict[str, Any]:
+        if self.frames is None:
+            return {}
+        height, width = self.frames
+        if height * width != len(self.schema_.channels):
+            raise ValueError(
+                f"frames of {height} x {width} have {height * width} pixels, the series {len(self.schema_.channels)} "
+                "channels"
+            )
+        return {"frames": (height, width), "frame_features": self.d_model}
+
+    def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
+        seen = {"keep": self.keep_points, "noise": self.noise}
+        if training.schema.targets:
+            return {"outputs": len(training.schema.targets), "law": self.law, **seen}
+        labels = np.array(training.labels, np.float64)
+        spread = float(labels.std())
+        return {
+            "mean": float(labels.mean()),
+            "std": spread if spread > 0 else 1.0,
+            "pooling": self.pooling,
+            "dropout": self.dropout,
+            **seen,
+        }
+
+    def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Task:
+        backbone = self._new_backbone(config, inputs)
+        if "outputs" in config["task"]:
+            return AtTimes(backbone, inputs, **config["task"])
+        return Regression(backbone, inputs, **config["task"])
+
+    @property
+    def _in_time(self) -> bool:
+        self._check_fitted()
+        return "outputs" in self.config_["task"]
+
+    @torch.no_grad()
+    def predict(self, X: Any, at: Any = None, *, return_std: bool = False) -> Any:
+        """Numbers [n]; or, where target series were learned, values at any times in the form of X.
+
+        Args:
+            X: the series.
+            at: times to answer for, see :meth:`Interpolator.predict`; only where target series were learned.
+            return_std: also the standard deviation; only for target series with law="gaussian".
+        """
+        bare, scaled, form = self._read(X)
+        if not self._in_time:
+            if at is not None or return_std:
+                raise ValueError("at and return_std are for models of target series; this one tells a number a series")
+            return self._numbers(scaled)
+        times = query_times(at, bare)
+        said = self._say(bare, scaled, times, None)
+        names = self._outputs
+        mean = answer(form, bare, times, [one.mean for one in said], names, self.columns_)
+        if not return_std:
+            return mean
+        if said[0].std is None:
+            raise ValueError("this model has no standard deviation: fit it with law='gaussian'")
+        return mean, answer(form, bare, times, [one.std for one in said if one.std is not None], names, self.columns_)
+
+    def _numbers(self, scaled: SeriesSet) -> NDArray[np.float64]:
+        total: NDArray[np.float64] | float = 0.0
+        for task in self.tasks_:
+            assert isinstance(task, Regression)
+            total = total + np.concatenate([task.values(batch).cpu().numpy() for batch in self._batches(scaled)])
+        return np.asarray(total) / len(self.tasks_)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R² of numbers; for target series minus the mean squared error in scaled units."""
+        scores = self.evaluate(X, y)
+        return scores["r2"] if "r2" in scores else -scores["mse"]
+
+    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
+        """MSE, RMSE, MAE, and R² for numbers; target series are judged in scaled units."""
+        data = read(X, self.columns_, self.schema_.channels)[0]
+        if self._in_time:
+            if not data.schema.targets:
+                raise DataError("X has no targets to compare with", remedy="give a SeriesSet or a table with them")
+            scaled = self.scaling_.apply(without_labels(data))
+            parts = [task.evaluate(Loader(scaled, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
+            return {name: float(np.mean([one[name] for one in parts])) for name in parts[0]}
+        truth = np.array(with_labels(data, y, classes=False).labels, np.float64)
+        miss = self.predict(X) - truth
+        scores = error_scores(miss**2, np.abs(miss), np.ones_like(miss))
+        spread = float(((truth - truth.mean()) ** 2).sum())
+        return scores | {"r2": 1 - float((miss**2).sum()) / spread if spread > 0 else 0.0}

@@ -1,0 +1,160 @@
+"""A trained estimator as a folder: safetensors, JSON, and a page to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from contiformer import __version__
+from contiformer.data.errors import DataError
+from contiformer.data.readers.text import read_text, write_text
+from contiformer.data.scaling import Scaling
+from contiformer.data.series_set import Schema
+from contiformer.estimators.card import card
+from contiformer.estimators.tables import Columns
+
+if TYPE_CHECKING:
+    from contiformer.estimators.base import Estimator
+
+#: Of the folder. A newer one is refused; older ones are read.
+FORMAT = 1
+
+
+def save(estimator: Estimator, folder: Path) -> None:
+    """Write the folder; the configuration last, so that a folder with one is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        f"member{n}.{name}": x.detach().cpu().contiguous().clone()
+        for n, task in enumerate(estimator.tasks_)
+        for name, x in task.state_dict().items()
+    }
+    model = folder / "model.safetensors"
+    partial = folder / f".model.safetensors.{os.getpid()}.partial"
+    try:
+        save_file(tensors, partial)
+        partial.replace(model)
+    except SafetensorError as error:
+        raise OSError(f"{model} could not be written: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    write_text(folder / "metrics.json", json.dumps(estimator.metrics_, indent=1))
+    write_text(folder / "README.md", card(estimator))
+    write_text(folder / "config.json", json.dumps(config_of(estimator), indent=1))
+
+
+def config_of(estimator: Estimator) -> dict[str, Any]:
+    """Everything but the weights."""
+    return {
+        "format": FORMAT,
+        "contiformer": __version__,
+        "estimator": type(estimator).__name__,
+        "parameters": plain_parameters(estimator),
+        "columns": asdict(estimator.columns_),
+        "schema": estimator.schema_.to_dict(),
+        "scaling": json.loads(estimator.scaling_.to_json()),
+        "members": len(estimator.tasks_),
+        "model": estimator.config_,
+    }
+
+
+def plain_parameters(estimator: Estimator) -> dict[str, Any]:
+    """The parameters for JSON."""
+    return {
+        name: str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        for name, value in estimator.get_params(deep=False).items()
+    }
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a saved model, checked."""
+    path = folder / "config.json"
+    if not path.is_file():
+        what = "there is no such folder" if not folder.is_dir() else "no model is saved here (there is no config.json)"
+        raise DataError(what, file=folder, remedy="pass the folder that save() or `contiformer train` wrote")
+    try:
+        config = json.loads(read_text(path))
+        version = config["format"]
+    except (json.JSONDecodeError, TypeError, KeyError, RecursionError) as error:
+        raise DataError(f"the configuration is damaged ({error})", file=path, remedy="train or copy it again") from None
+    if not isinstance(version, int) or version > FORMAT:
+        raise DataError(
+            f"the model was saved by contiformer {config.get('contiformer')} in format {version}, this version reads "
+            f"up to {FORMAT}",
+            file=path,
+            remedy="upgrade contiformer",
+        )
+    if not isinstance(config, Mapping):
+        raise DataError("the configuration is damaged", file=path, remedy="train or copy it again")
+    return dict(config)
+
+
+def load(folder: Path, kind: type[Estimator], device: str) -> Estimator:
+    """Read the folder. ``kind`` may be the base class: any estimator then."""
+    from contiformer.estimators import ESTIMATORS  # noqa: PLC0415
+
+    config = read_config(folder)
+    name = config.get("estimator")
+    found = ESTIMATORS.get(str(name))
+    if found is None or not issubclass(found, kind):
+        raise DataError(f"a {name} is saved here", file=folder, remedy=f"load it with {name}.load")
+    path = folder / "model.safetensors"
+    try:
+        known = set(found().get_params(deep=False))
+        estimator = found(**{key: value for key, value in config["parameters"].items() if key in known})
+        estimator.columns_ = Columns.from_dict(config["columns"])
+        estimator.schema_ = Schema.from_dict(config["schema"])
+        estimator.scaling_ = Scaling.from_json(json.dumps(config["scaling"]))
+        estimator.config_ = config["model"]
+        tensors = load_file(path)
+        estimator.tasks_, estimator.outcomes_ = [], []
+        for member in range(config["members"]):
+            task = estimator._new_task(0)
+            prefix = f"member{member}."
+            task.load_state_dict({key.removeprefix(prefix): x for key, x in tensors.items() if key.startswith(prefix)})
+            task.eval()
+            estimator.tasks_.append(task.to(torch.device(device)))
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError("there is no such file", file=path, remedy="copy the whole folder") from None
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"the model is damaged ({first})", file=folder, remedy="train or copy it again") from None
+    metrics = folder / "metrics.json"
+    estimator.metrics_ = json.loads(read_text(metrics)) if metrics.is_file() else {}
+    estimator._after_loading()
+    return estimator
+
+
+def push(estimator: Estimator, repo_id: str, **options: Any) -> Any:
+    """Upload what :func:`save` writes."""
+    hub = _hub()
+    with tempfile.TemporaryDirectory() as folder:
+        save(estimator, Path(folder))
+        hub.create_repo(repo_id, exist_ok=True, private=options.pop("private", None))
+        return hub.upload_folder(repo_id=repo_id, folder_path=folder, **options)
+
+
+def pull(repo_id: str, **options: Any) -> Path:
+    """Download the three files of a model, and nothing else."""
+    files = ["model.safetensors", "config.json", "metrics.json"]
+    return Path(_hub().snapshot_download(repo_id, allow_patterns=files, **options))
+
+
+def _hub() -> Any:
+    try:
+        import huggingface_hub  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "the Hugging Face hub needs huggingface_hub, which is an extra: pip install 'contiformer[hub]'"
+        ) from None
+    return huggingface_hub

@@ -1,0 +1,32 @@
+"""Tasks: a head, a loss and metrics on any backbone, as LightningModules."""
+
+from contiformer.lazy import lazy_names
+
+__all__ = [
+    "AtTimes",
+    "Classification",
+    "Forecasting",
+    "InputOptions",
+    "Inputs",
+    "Interpolation",
+    "Pooling",
+    "Regression",
+    "Task",
+    "ValueHead",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "AtTimes": "at_times",
+        "Classification": "classification",
+        "Forecasting": "forecasting",
+        "InputOptions": "inputs",
+        "Inputs": "inputs",
+        "Interpolation": "interpolation",
+        "Pooling": "pooling",
+        "Regression": "regression",
+        "Task": "base",
+        "ValueHead": "heads",
+    },
+)

@@ -1,0 +1,127 @@
+"""Values at any times."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from contiformer.backbones.base import Backbone
+from contiformer.data.batch import Batch
+from contiformer.data.errors import DataError
+from contiformer.nn.windows import around
+from contiformer.tasks.base import Judged, Task, series_weights
+from contiformer.tasks.heads import Law, ValueHead, gaussian_loss, masked_sums
+from contiformer.tasks.inputs import Inputs
+from contiformer.tasks.scores import error_scores
+from contiformer.tasks.thinning import thinned
+
+_AROUND = 5
+
+
+class AtTimes(Task):
+    """Values of a target series at its times: the common part of interpolation, forecasting and regression in time.
+
+    Args:
+        backbone, inputs: see :class:`Task`.
+        outputs: channels of the target.
+        law, quantiles: see :class:`ValueHead`.
+        from_observed: the target's channels are the observed ones, so the answer starts from the line between a
+            channel's neighbouring observations and is told how far they are.
+        keep, noise: what each step sees of the training series, see :func:`thinned`.
+    """
+
+    monitor: ClassVar[str] = "score"
+    mode: ClassVar[str] = "min"
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        inputs: Inputs,
+        *,
+        outputs: int,
+        law: Law = "point",
+        quantiles: tuple[float, ...] = (),
+        from_observed: bool = False,
+        keep: float = 1.0,
+        noise: float = 0.0,
+    ) -> None:
+        super().__init__(backbone, inputs)
+        self.from_observed = from_observed
+        self.keep, self.noise = keep, noise
+        self.head = ValueHead(backbone.d_model, outputs, _AROUND if from_observed else 0, law=law, quantiles=quantiles)
+
+    def forward(
+        self, batch: Batch, query_times: Float[Tensor, "batch query"]
+    ) -> Float[Tensor, "batch query channels numbers"]:
+        """What the head says at the query times."""
+        states = self.states(batch, query_times)
+        if not self.from_observed:
+            return self.head(states)
+        line, gaps, has = around(batch.values, batch.times, batch.observed, query_times)
+        spacing = self.inputs.options.spacing
+        near = (gaps / spacing).log1p() * has
+        features = torch.cat([line.unsqueeze(-1), near, has.to(line.dtype)], dim=-1)
+        return self.head(states, features, line)
+
+    def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The head's loss over the known values of the target."""
+        times, values, known = targets_of(batch)
+        said = self(thinned(batch, self.keep, self.noise), times)
+        return masked_sums(self.head.losses(said, values), known, series_weights(batch))
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        """Sums of errors for each series and channel."""
+        times, values, known = targets_of(batch)
+        said = self(batch, times)
+        miss = self.head.location(said) - values
+        loss = self.head.losses(said, values)
+        std = self.head.std(said)
+        if std is not None:
+            loss = gaussian_loss(self.head.location(said), std, values)
+
+        def total(x: Tensor) -> Tensor:
+            return torch.where(known, x, 0.0).double().sum(1)
+
+        judged = {
+            "squares": total(miss.square()),
+            "absolutes": total(miss.abs()),
+            "loss": total(loss),
+            "count": known.double().sum(1),
+        }
+        if std is not None:
+            judged["standardised"] = total((miss / std).square())
+            judged["inside90"] = total(((miss / std).abs() <= 1.6448536269514722).double())
+        return judged
+
+    def metrics(self, judged: Judged) -> dict[str, float]:
+        """Errors in scaled units; "score" is the head's own loss, or its negative log-likelihood."""
+        count = max(1.0, float(judged["count"].sum()))
+        scores = {"score": float(judged["loss"].sum()) / count}
+        scores |= error_scores(judged["squares"], judged["absolutes"], judged["count"])
+        if "inside90" in judged:
+            scores["nll"] = scores["score"]
+            scores["coverage90"] = float(judged["inside90"].sum()) / count
+        return scores
+
+    @torch.no_grad()
+    def calibrate(self, batches: Any) -> None:
+        """Make the standard deviations right on average, channel by channel."""
+        if self.head.law != "gaussian":
+            return
+        self.eval()
+        squares = counts = torch.zeros(self.head.channels, dtype=torch.float64)
+        for batch in batches:
+            judged = self.judge(batch.to(self.device))
+            squares = squares + judged["standardised"].sum(0).cpu()
+            counts = counts + judged["count"].sum(0).cpu()
+        self.head.calibrate(squares, counts)
+
+
+def targets_of(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Times, values and marks of the target series."""
+    if batch.target_times is None or batch.target_values is None or batch.target_observed is None:
+        raise DataError("the series have no target", remedy="give target_times and target_values")
+    return batch.target_times, batch.target_values, batch.target_observed

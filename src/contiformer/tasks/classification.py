@@ -1,0 +1,115 @@
+"""Which class is a series of?"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from contiformer.backbones.base import Backbone
+from contiformer.data.batch import Batch
+from contiformer.tasks.base import Judged, Task, series_weights
+from contiformer.tasks.inputs import Inputs
+from contiformer.tasks.pooling import Kind, Pooling
+from contiformer.tasks.scores import classification_scores
+from contiformer.tasks.thinning import thinned
+
+
+class Classification(Task):
+    """Probabilities of classes from the pooled states of a series.
+
+    Args:
+        backbone, inputs: see :class:`Task`.
+        classes: how many.
+        pooling: see :class:`Pooling`.
+        dropout: before the last linear map.
+        class_weights: one for each class, in the loss.
+        label_smoothing: share of the probability that is spread over all classes in the loss.
+        keep, noise: what each step sees of the training series, see :func:`thinned`.
+
+    After training :meth:`calibrate` finds the temperature that the logits are divided by, on the validation series.
+    """
+
+    monitor: ClassVar[str] = "loss"
+    mode: ClassVar[str] = "min"
+    temperature: Tensor
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        inputs: Inputs,
+        *,
+        classes: int,
+        pooling: Kind = "learned",
+        dropout: float = 0.1,
+        class_weights: list[float] | None = None,
+        label_smoothing: float = 0.0,
+        keep: float = 1.0,
+        noise: float = 0.0,
+    ) -> None:
+        super().__init__(backbone, inputs)
+        if class_weights is not None and len(class_weights) != classes:
+            raise ValueError(f"class_weights has {len(class_weights)} numbers for {classes} classes")
+        self.pooling = Pooling(backbone.d_model, pooling)
+        self.head = nn.Sequential(
+            nn.LayerNorm(self.pooling.size), nn.Dropout(dropout), nn.Linear(self.pooling.size, classes)
+        )
+        self.class_weights = None if class_weights is None else list(class_weights)
+        self.label_smoothing, self.keep, self.noise = label_smoothing, keep, noise
+        self.register_buffer("temperature", torch.ones(()))
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch classes"]:
+        """Logits, not yet divided by the temperature."""
+        shown = self.inputs(batch)
+        states = self.backbone(shown)
+        return self.head(self.pooling(states, shown.observed.any(-1))).float()
+
+    def probabilities(self, batch: Batch) -> Float[Tensor, "batch classes"]:
+        """Calibrated probabilities."""
+        return (self(batch) / self.temperature).softmax(-1)
+
+    def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Cross-entropy."""
+        assert batch.label is not None
+        logits = self(thinned(batch, self.keep, self.noise))
+        each = cross_entropy(logits, batch.label, reduction="none", label_smoothing=self.label_smoothing)
+        weight = series_weights(batch)
+        if self.class_weights is not None:
+            weight = weight * torch.tensor(self.class_weights, device=weight.device)[batch.label]
+        return (weight * each).sum(), weight.sum()
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        """Probabilities and classes."""
+        assert batch.label is not None
+        return {"probability": self.probabilities(batch), "label": batch.label}
+
+    def metrics(self, judged: Judged) -> dict[str, float]:
+        """Accuracy, mean negative log-likelihood, calibration error; for two classes AUROC and average precision."""
+        return classification_scores(judged["probability"], judged["label"].astype(np.int64))
+
+    @torch.no_grad()
+    def calibrate(self, batches: Any) -> None:
+        """The temperature with the smallest negative log-likelihood, by golden-section search over its logarithm."""
+        self.eval()
+        parts = [(self(moved), moved.label) for moved in (batch.to(self.device) for batch in batches)]
+        logits, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts if y is not None])
+
+        def cost(log_temperature: float) -> float:
+            return float(cross_entropy(logits.double() / np.exp(log_temperature), labels))
+
+        self.temperature.fill_(float(np.exp(_golden_section(cost, -2.0, 2.0))))
+
+
+def _golden_section(cost: Any, low: float, high: float, steps: int = 40) -> float:
+    share = (5**0.5 - 1) / 2
+    for _ in range(steps):
+        left, right = high - share * (high - low), low + share * (high - low)
+        if cost(left) <= cost(right):
+            high = right
+        else:
+            low = left
+    return (low + high) / 2

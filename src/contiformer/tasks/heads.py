@@ -1,0 +1,133 @@
+"""From states to values: a number, a distribution, or quantiles for each channel."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import gelu, softplus
+
+Law = Literal["point", "gaussian", "quantiles"]
+#: Standard deviations below this share of a channel's own are not believed.
+SMALLEST_STD = 1e-3
+
+
+class ValueHead(nn.Module):
+    """What is said about each channel, given the state and what is known of the channel around that time.
+
+    ``h = gelu(A_c z + B f_c + b_c)`` and a linear map to the numbers that the law needs, with ``f_c`` [F] the features
+    of channel c. The numbers are
+
+    - point: one, and the loss is the squared error;
+    - gaussian: mean and spread, and the loss is the negative log-likelihood;
+    - quantiles: the mean, the lowest quantile and the steps up to the others, so they never cross; the loss is the
+      squared error of the mean plus the mean pinball loss of the quantiles.
+
+    The last layer begins with zeros: before training the answer is ``base``, what the caller adds to the location.
+
+    Args:
+        d_model: width of the states.
+        channels: C.
+        features: F, 0 for none.
+        law: see above.
+        quantiles: for the law of that name, increasing.
+        hidden: numbers for each channel between the two maps.
+    """
+
+    std_factor: Tensor
+
+    def __init__(
+        self,
+        d_model: int,
+        channels: int,
+        features: int = 0,
+        *,
+        law: Law = "point",
+        quantiles: tuple[float, ...] = (),
+        hidden: int = 16,
+    ) -> None:
+        super().__init__()
+        if law not in get_args(Law):
+            raise ValueError(f"law must be one of {', '.join(get_args(Law))}, got {law!r}")
+        if law == "quantiles" and (
+            not quantiles or list(quantiles) != sorted(set(quantiles)) or not 0 < quantiles[0] <= quantiles[-1] < 1
+        ):
+            raise ValueError(f"quantiles must increase and lie between 0 and 1, got {quantiles}")
+        self.law, self.channels, self.quantiles = law, channels, tuple(quantiles)
+        self.numbers = {"point": 1, "gaussian": 2, "quantiles": 1 + len(quantiles)}[law]
+        self.from_state = nn.Linear(d_model, channels * hidden)
+        self.from_features = nn.Linear(features, hidden, bias=False) if features else None
+        self.out = nn.Parameter(torch.zeros(channels, hidden, self.numbers))
+        self.out_bias = nn.Parameter(torch.zeros(channels, self.numbers))
+        self.register_buffer("std_factor", torch.ones(channels))
+
+    def forward(
+        self,
+        states: Float[Tensor, "batch query d"],
+        features: Float[Tensor, "batch query channels features"] | None = None,
+        base: Float[Tensor, "batch query channels"] | None = None,
+    ) -> Float[Tensor, "batch query channels numbers"]:
+        """The numbers of the law: the location first, then the spread or the quantiles in their order."""
+        h = self.from_state(states).unflatten(-1, (self.channels, -1))
+        if self.from_features is not None:
+            assert features is not None
+            h = h + self.from_features(features)
+        raw = torch.einsum("bqch,chn->bqcn", gelu(h), self.out) + self.out_bias
+        location = raw[..., :1] if base is None else raw[..., :1] + base.unsqueeze(-1)
+        if self.law == "point":
+            return location
+        if self.law == "gaussian":
+            return torch.cat([location, _positive(raw[..., 1:])], dim=-1)
+        # from the lowest quantile upwards, centred where the mean is before training
+        start = location - len(self.quantiles) / 2 + raw[..., 1:2]
+        steps = torch.cat([torch.zeros_like(start), _positive(raw[..., 2:])], dim=-1)
+        return torch.cat([location, start + steps.cumsum(-1)], dim=-1)
+
+    def losses(
+        self, said: Float[Tensor, "batch query channels numbers"], truth: Float[Tensor, "batch query channels"]
+    ) -> Float[Tensor, "batch query channels"]:
+        """What each value costs."""
+        if self.law == "point":
+            return (said[..., 0] - truth).square()
+        if self.law == "gaussian":
+            return gaussian_loss(said[..., 0], said[..., 1], truth)
+        level = torch.tensor(self.quantiles, device=said.device, dtype=said.dtype)
+        miss = truth.unsqueeze(-1) - said[..., 1:]
+        pinball = torch.maximum(level * miss, (level - 1) * miss).mean(-1)
+        return (said[..., 0] - truth).square() + pinball
+
+    def location(self, said: Tensor) -> Float[Tensor, "batch query channels"]:
+        """The value itself: the mean."""
+        return said[..., 0]
+
+    def std(self, said: Tensor) -> Float[Tensor, "batch query channels"] | None:
+        """The calibrated standard deviation, for the gaussian law."""
+        return said[..., 1] * self.std_factor if self.law == "gaussian" else None
+
+    @torch.no_grad()
+    def calibrate(self, squares: Float[Tensor, " channels"], counts: Float[Tensor, " channels"]) -> None:
+        """Make ``((truth - mean) / std)²`` one on average, given its sums, where there is enough to tell."""
+        enough = counts >= 20
+        factor = (squares / counts.clamp(min=1)).sqrt().clamp(0.1, 10)
+        self.std_factor.copy_(torch.where(enough, factor, 1.0).to(self.std_factor))
+
+
+def _positive(raw: Tensor) -> Tensor:
+    """Positive, and 1 where raw is 0."""
+    return softplus(raw + math.log(math.e - 1)) + SMALLEST_STD
+
+
+def gaussian_loss(mean: Tensor, std: Tensor, truth: Tensor) -> Tensor:
+    """``log σ + (x - μ)² / 2σ² + log √2π``."""
+    return std.log() + ((truth - mean) / std).square() / 2 + math.log(2 * math.pi) / 2
+
+
+def masked_sums(
+    each: Float[Tensor, "batch query channels"], known: Bool[Tensor, "batch query channels"], weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sum of what is known, series by series weighted, and of the weights."""
+    share = known * weight[:, None, None]
+    return (torch.where(known, each, 0.0) * share).sum(), share.sum()

@@ -1,0 +1,57 @@
+"""One state for a whole series."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+Kind = Literal["learned", "mean", "last"]
+
+
+class Pooling(nn.Module):
+    """States ``z(t_i)`` at the points of a series in, one state out.
+
+    - ``learned``: queries ``u_k`` that are learned weigh the points by ``softmax_i(u_k · z(t_i))``; states know their
+      time, so the weights can depend on it. They begin as the mean.
+    - ``mean``: over the points.
+    - ``last``: the state at the last point.
+
+    Shapes: states [B, L, d], mask [B, L] -> [B, size]. A series without points gets zeros.
+    """
+
+    def __init__(self, d_model: int, kind: Kind = "learned", queries: int = 4) -> None:
+        super().__init__()
+        if kind not in get_args(Kind):
+            raise ValueError(f"pooling must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+        self.kind = kind
+        self.size = d_model * (queries if kind == "learned" else 1)
+        if kind == "learned":
+            self.queries = nn.Parameter(torch.zeros(queries, d_model))
+
+    def forward(
+        self, states: Float[Tensor, "batch points d"], mask: Bool[Tensor, "batch points"]
+    ) -> Float[Tensor, "batch size"]:
+        """The pooled states."""
+        if self.kind == "last":
+            last = (torch.arange(mask.shape[1], device=mask.device) * mask).amax(1)
+            picked = states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1)
+            return picked * mask.any(1, keepdim=True)
+        return self.weights(states, mask).to(states.dtype).matmul(states).flatten(1)
+
+    def weights(
+        self, states: Float[Tensor, "batch points d"], mask: Bool[Tensor, "batch points"]
+    ) -> Float[Tensor, "batch queries points"]:
+        """How much each point counts; the sum over a series is 1."""
+        if self.kind == "learned":
+            scores = self.queries @ states.mT
+        elif self.kind == "mean":
+            scores = states.new_zeros(states.shape[0], 1, states.shape[1])
+        else:
+            place = torch.arange(mask.shape[1], device=mask.device) * mask
+            return (mask & (place == place.amax(1, keepdim=True))).to(states.dtype).unsqueeze(1)
+        allowed = mask.unsqueeze(1)
+        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
+        return scores.softmax(-1) * allowed

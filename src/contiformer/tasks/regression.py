@@ -1,0 +1,84 @@
+"""A number for a whole series."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from contiformer.backbones.base import Backbone
+from contiformer.data.batch import Batch
+from contiformer.tasks.base import Judged, Task, series_weights
+from contiformer.tasks.inputs import Inputs
+from contiformer.tasks.pooling import Kind, Pooling
+from contiformer.tasks.scores import error_scores
+from contiformer.tasks.thinning import thinned
+
+
+class Regression(Task):
+    """One number from the pooled states of a series, in units of the training labels' standard deviation.
+
+    (Numbers at every time of a series are :class:`~contiformer.tasks.AtTimes` with a target series.)
+
+    Args:
+        backbone, inputs: see :class:`Task`.
+        mean, std: of the training labels.
+        pooling: see :class:`Pooling`.
+        dropout: before the last linear map.
+        keep, noise: what each step sees of the training series, see :func:`thinned`.
+    """
+
+    monitor: ClassVar[str] = "mse"
+    mode: ClassVar[str] = "min"
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        inputs: Inputs,
+        *,
+        mean: float = 0.0,
+        std: float = 1.0,
+        pooling: Kind = "learned",
+        dropout: float = 0.1,
+        keep: float = 1.0,
+        noise: float = 0.0,
+    ) -> None:
+        super().__init__(backbone, inputs)
+        self.pooling = Pooling(backbone.d_model, pooling)
+        self.head = nn.Sequential(nn.LayerNorm(self.pooling.size), nn.Dropout(dropout), nn.Linear(self.pooling.size, 1))
+        self.keep, self.noise = keep, noise
+        self.mean, self.std = mean, std
+
+    def forward(self, batch: Batch) -> Float[Tensor, " batch"]:
+        """The number, scaled."""
+        shown = self.inputs(batch)
+        return self.head(self.pooling(self.backbone(shown), shown.observed.any(-1))).float().squeeze(-1)
+
+    def values(self, batch: Batch) -> Float[Tensor, " batch"]:
+        """The number, in the units of the labels."""
+        return self(batch).cpu().double() * self.std + self.mean
+
+    def _scaled_label(self, batch: Batch) -> Tensor:
+        assert batch.label is not None
+        # in float64, which not every device has: a label may be large beside the labels' spread
+        return ((batch.label.cpu().double() - self.mean) / self.std).to(batch.values)
+
+    def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Squared error."""
+        weight = series_weights(batch)
+        miss = self(thinned(batch, self.keep, self.noise)) - self._scaled_label(batch)
+        return (weight * miss.square()).sum(), weight.sum()
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        """Errors in the units of the labels, and the labels."""
+        assert batch.label is not None
+        return {"miss": self.values(batch) - batch.label.cpu().double(), "label": batch.label}
+
+    def metrics(self, judged: Judged) -> dict[str, float]:
+        """MSE, RMSE, MAE and R²."""
+        miss, label = judged["miss"].astype(np.float64), judged["label"].astype(np.float64)
+        scores = error_scores(miss**2, np.abs(miss), np.ones_like(miss))
+        spread = float(((label - label.mean()) ** 2).sum())
+        return scores | {"r2": 1 - float((miss**2).sum()) / spread if spread > 0 else 0.0}

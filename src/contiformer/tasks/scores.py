@@ -1,0 +1,50 @@
+"""Figures of merit, over all series at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+#: Bins of equal size in confidence, for the calibration error.
+BINS = 15
+
+
+def classification_scores(
+    probability: Float[np.ndarray, "n classes"], label: Int[np.ndarray, " n"]
+) -> dict[str, float]:
+    """Accuracy, mean negative log-likelihood (loss), calibration error; for two classes AUROC and average precision."""
+    from sklearn.metrics import average_precision_score, roc_auc_score  # noqa: PLC0415
+
+    own = probability[np.arange(len(label)), label]
+    scores = {
+        "accuracy": float((probability.argmax(1) == label).mean()),
+        "loss": float(-np.log(np.maximum(own.astype(np.float64), 1e-12)).mean()),
+        "ece": calibration_error(probability, label),
+    }
+    if probability.shape[1] == 2 and 0 < label.sum() < len(label):
+        scores["auroc"] = float(roc_auc_score(label, probability[:, 1]))
+        scores["average_precision"] = float(average_precision_score(label, probability[:, 1]))
+    return scores
+
+
+def calibration_error(probability: Float[np.ndarray, "n classes"], label: Int[np.ndarray, " n"]) -> float:
+    """``Σ_b n_b / n |accuracy_b - confidence_b|`` over bins b of the largest probability (Naeini et al., 2015)."""
+    confidence = probability.max(1)
+    right = probability.argmax(1) == label
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    total = 0.0
+    for b in range(BINS):
+        inside = bins == b
+        if inside.any():
+            total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
+    return float(total)
+
+
+def error_scores(squares: NDArray[Any], absolutes: NDArray[Any], counts: NDArray[Any]) -> dict[str, float]:
+    """MSE, RMSE and MAE from sums over batches and channels."""
+    n = max(1.0, float(counts.sum()))
+    mse = float(squares.sum()) / n
+    return {"mse": mse, "rmse": mse**0.5, "mae": float(absolutes.sum()) / n}
