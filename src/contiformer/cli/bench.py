@@ -102,3 +102,37 @@ def data(
         table.add_row(what, ours, others, ratio)
     Console().print(table)
     typer.echo(f"wrote {output / 'data.json'}")
+
+
+@app.command()
+def accuracy(
+    case: Annotated[
+        list[str] | None, typer.Option("--case", help="Which to run; may be repeated (default: all).")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with the seeds 0, 1, 2, ...")] = 3,
+    verbose: Annotated[int, typer.Option(min=0, max=1, help="1: show each training.")] = 1,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Where accuracy.json is, or goes.")] = DEFAULT_OUTPUT,
+) -> None:
+    """How good the estimators are without tuning, on data that are here: minutes for each case.
+
+    Runs that are in accuracy.json already are not repeated, so that it can be stopped and started again.
+    """
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from contiformer.benchmarks import accuracy as benchmark  # noqa: PLC0415
+    from contiformer.data.errors import DataError, did_you_mean  # noqa: PLC0415
+
+    names = case or list(benchmark.CASES)
+    for name in names:
+        if name not in benchmark.CASES:
+            raise typer.BadParameter(f"{name!r}; {did_you_mean(name, benchmark.CASES)}", param_hint="--case")
+    try:
+        rows = benchmark.measure(names, list(range(seeds)), output / "accuracy.json", verbose, typer.echo)
+    except DataError as error:
+        typer.secho(f"Error: {error}", fg="red", err=True)
+        raise typer.Exit(1) from error
+    table = Table("case", "metric", "mean", "each seed", "bar", "seconds", title="Without tuning, on test data")
+    for line in benchmark.summary(rows):
+        table.add_row(*line)
+    Console().print(table)

@@ -179,6 +179,14 @@ class Forecaster(ValueEstimator):
         tables = [one.quantiles[:, which].reshape(len(one.mean), -1) for one in said if one.quantiles is not None]
         return answer(form, bare, times, tables, columns, self.columns_)
 
+    def predict_windows(self, X: SeriesSet) -> list[NDArray[np.float64]]:
+        """The mean [Q, C] at the target times of each window: for sets that have target series."""
+        if not X.schema.targets:
+            raise DataError("the series have no target times", remedy="use predict for series without them")
+        bare, scaled, _ = self._read(X)
+        times = [one.target_times for one in X if one.target_times is not None]
+        return [one.mean for one in self._say(bare, scaled, times, None)]
+
     def _number(self, name: str) -> int:
         if name not in self._outputs:
             raise DataError(f"there is no channel {name!r}", remedy=f"choose among {', '.join(self._outputs)}")
