@@ -33,7 +33,7 @@ def test_slices_moves_and_targets():
     assert len(batch[1:]) == 2
     assert batch[1:].ids == (None, None)
     assert batch.to("cpu").target_observed[0].ravel().tolist() == [True, False, True]
-    assert batch.label.dtype == torch.float32
+    assert batch.label.dtype == torch.float64
 
 
 def test_mixed_batches_are_refused():

@@ -187,7 +187,7 @@ CASES: dict[str, Case] = {
         Case("mortality", "PhysioNet 2012, A -> B, Classifier()", "auroc", "max", 0.85, mortality),
         Case(
             "clinical-interpolation",
-            "PhysioNet 2012 A, 80 % of the stays to learn from, 20 % of the values of the others hidden, Interpolator()",
+            "PhysioNet 2012 A, 80 % of the stays to learn from, 20 % of the others' values hidden, Interpolator()",
             "nll",
             "min",
             None,
@@ -227,7 +227,7 @@ def measure(
 
 def summary(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """A line for each case: the metric's mean over the seeds, each of them, the bar, and the seconds of training."""
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for name in dict.fromkeys(row["case"] for row in rows):
         case = CASES[name]
         own = [row["metrics"] for row in rows if row["case"] == name]

@@ -8,18 +8,25 @@ from typing import Annotated
 import typer
 
 from contiformer.cli.bench import app as bench
+from contiformer.cli.commands import DEBUG, Commands
 from contiformer.cli.datasets import app as datasets
 from contiformer.cli.demo import demo
+from contiformer.cli.doctor import doctor
+from contiformer.cli.evaluate import evaluate
+from contiformer.cli.plot import plot
+from contiformer.cli.predict import predict
+from contiformer.cli.train import train
 
 app = typer.Typer(
     name="contiformer",
-    help="Continuous-time transformers for irregular time series: exact, fast, and answers at any time.",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
+for command in (demo, train, evaluate, predict, plot, doctor):
+    app.command()(command)
 app.add_typer(datasets)
 app.add_typer(bench)
 
@@ -39,8 +46,20 @@ def main(
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    _debug: Annotated[
+        bool, typer.Option(DEBUG, help="Show the trace of an error. May stand anywhere, also after a command.")
+    ] = False,
 ) -> None:
-    """Continuous-time transformers for irregular time series: exact, fast, and answers at any time."""
+    """Continuous-time transformers for irregular time series: exact, fast, and answers at any time.
+
+    [bold]First steps[/bold]
+
+      contiformer demo
+      contiformer train classification --data BasicMotions --drop 0.3
+      contiformer evaluate runs/classification-BasicMotions-drop0.3-seed0
+
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 130 stopped by Ctrl-C.
+    """
 
 
 if __name__ == "__main__":

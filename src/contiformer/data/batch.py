@@ -25,7 +25,7 @@ class Batch:
         observed: [B, L, C], True where a channel was observed; False in the padding.
         lengths: [B], the number of points of each series.
         static: [B, S], 0 where unknown, with static_observed [B, S].
-        label: [B], numbers of classes (int64) or values (float32).
+        label: [B], numbers of classes (int64) or values (float64).
         target_times, target_values, target_observed, target_lengths: the series to predict, padded in the same way.
         weight: [B], how much each series counts in a loss; None: all the same.
         ids: the names of the series.
@@ -130,7 +130,8 @@ def _labels(labels: Sequence[Label | None], classes: Sequence[Label] | None) -> 
         raise DataError("some series of the batch have a label and some do not", remedy="label all or none")
     if classes is None:
         try:
-            return torch.tensor([float(label) for label in labels if label is not None])
+            # beside a large mean their differences would not survive float32
+            return torch.tensor([float(label) for label in labels if label is not None], dtype=torch.float64)
         except ValueError:
             raise DataError("labels are words", remedy="name the classes in the SeriesSet") from None
     number = {label: n for n, label in enumerate(classes)}

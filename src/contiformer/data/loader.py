@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -32,10 +33,10 @@ class Loader:
             because what reads them does not survive a fork.
         pin_memory: for copies to a GPU.
 
-    Where several processes train together (``torch.distributed``), each gets its share of every batch, so that a step
-    sees the same series as with one process. Without ``shuffle``, as in evaluation, no series is lost or seen twice;
-    with it, a process without a share in the last small batch gets a series with weight 0, because it has to take part
-    in the step.
+        shared: where several processes work together (``torch.distributed``), each gets its share of every batch, so
+            that a step sees the same series as with one process. No series is lost or seen twice. A process without a
+            share in a batch of a shuffled epoch, or in any batch of an ordered one, gets a series with weight 0: it has
+            to take part. False: every process sees everything.
 
     Example:
         >>> from contiformer.data import Series, SeriesSet
@@ -53,10 +54,11 @@ class Loader:
         shuffle: bool = True,
         num_workers: int = 0,
         pin_memory: bool = False,
+        shared: bool = False,
     ) -> None:
         self.data = data
         self.order = BucketSampler(data.lengths, batch_size, seed=seed, shuffle=shuffle, blocks=data.blocks)
-        self.num_workers, self.pin_memory = num_workers, pin_memory
+        self.num_workers, self.pin_memory, self.shared = num_workers, pin_memory, shared
         self.epoch = self.position = 0
 
     def __len__(self) -> int:
@@ -67,12 +69,12 @@ class Loader:
 
     def _shares(self, start: int) -> list[tuple[list[int], bool]]:
         """This process's part of each batch from ``start`` on, and whether it counts."""
-        rank, world = _place()
+        rank, world = _place() if self.shared else (0, 1)
         self.order.set_epoch(self.epoch, start)
-        shares = [(batch, batch[rank::world]) for batch in self.order]
+        shares = [(batch[rank::world], True) if rank < len(batch) else (batch[:1], False) for batch in self.order]
         if self.order.shuffle:
-            return [(mine, True) if mine else (batch[:1], False) for batch, mine in shares]
-        return [(mine, True) for _, mine in shares if mine]
+            return shares
+        return [share for share in shares if share[1]] or shares[:1]
 
     def __iter__(self) -> Iterator[Batch | EventBatch]:
         """The rest of the epoch."""
@@ -87,6 +89,7 @@ class Loader:
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,
             multiprocessing_context="spawn" if self.num_workers and self.data.lazy else None,
+            worker_init_fn=_leave_signals_to_the_main_process,
         )
         end = self.position + len(shares)
         for batch, (_, counts) in zip(loader, shares, strict=True):
@@ -125,3 +128,10 @@ def _place() -> tuple[int, int]:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
+
+
+def _leave_signals_to_the_main_process(_: int) -> None:
+    """Ctrl-C reaches all processes of a terminal; a reader that died of it would take the training with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # a handler of the main process that came with the fork would keep this one alive
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

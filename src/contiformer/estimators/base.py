@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,11 +20,16 @@ from contiformer.data.loader import Loader
 from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators import store
+from contiformer.estimators.limits import refuse_endless, refuse_extreme
+from contiformer.estimators.parameters import check_parameters
 from contiformer.estimators.tables import Columns, Form, read, without_answers
 from contiformer.tasks.base import Task
 from contiformer.tasks.inputs import InputOptions, Inputs
 from contiformer.training.options import TrainingOptions
 from contiformer.training.trainer import EVALUATION_BATCH, Outcome, train
+
+if TYPE_CHECKING:
+    from contiformer.estimators.explain import Explanation
 
 _TRAINING = {field.name for field in fields(TrainingOptions)}
 
@@ -39,7 +44,8 @@ class Estimator(BaseEstimator):
         backbone_options: its own options, for contiformer for example ``{"n_heads": 8, "interpolation": "cubic"}``.
         window: levels of local means shown beside each point, see :class:`~contiformer.tasks.InputOptions`.
         members: models that are trained, each with other series to validate on; their answers are averaged.
-        keep_points, noise: at each step a random share of the points is shown, with noise of this size beside 1.
+        keep_points, most_points, noise: what a training step sees of each series: a random share of the points, at most
+            so many, with noise of this size beside 1.
         validation: share of the series (of the time, in forecasting) that is held out to choose by.
         time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
         max_epochs, min_steps, batch_size, learning_rate, warmup, field_rate, weight_decay, gradient_clip, averaging,
@@ -56,6 +62,7 @@ class Estimator(BaseEstimator):
     window: int = 3
     members: int = 1
     keep_points: float = 0.75
+    most_points: int | None = 128
     noise: float = 0.0
     validation: float = 0.2
     time_origin: Origin = "first"
@@ -106,9 +113,9 @@ class Estimator(BaseEstimator):
     def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
         """Series to train on and to validate on: another fold for each member."""
         share = self.validation
-        if not 0 < share < 1:
-            raise ValueError(f"validation must be a share between 0 and 1, got {share}")
-        folds = max(2, round(1 / share))
+        if not 0 < share <= 0.5:
+            raise ValueError(f"validation must be a share above 0 and at most 0.5 of the series, got {share}")
+        folds = round(1 / share)
         if len(data) < 2:
             raise DataError(
                 "one series cannot be divided into training and validation", remedy="give more, or validation_data="
@@ -123,14 +130,15 @@ class Estimator(BaseEstimator):
     # Training
 
     def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
+        check_parameters(self)
         data = self._prepare(data)
         check_capabilities(self.backbone, self._capabilities(), data)
         folder = None if self.run_dir is None else Path(self.run_dir)
-        if self.members < 1:
-            raise ValueError(f"members must be 1 or more, got {self.members}")
         options = self._training_options()
-        self.columns_, self.schema_ = columns, replace(data.schema, classes=data.schema.classes)
-        self.scaling_ = self._fit_scaling(data)
+        self.columns_, self.schema_ = columns, data.schema
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.scaling_ = self._fit_scaling(data)
+        refuse_endless(self.scaling_)
         self.config_ = self._describe(data)
         self.tasks_: list[Task] = []
         self.outcomes_: list[Outcome] = []
@@ -191,20 +199,24 @@ class Estimator(BaseEstimator):
     def _describe(self, data: SeriesSet) -> dict[str, Any]:
         """Everything that is needed to build the model again."""
         gaps, missing = _gaps(data)
+        shown: dict[str, Any] = {
+            "channels": len(data.channels),
+            "static": len(data.schema.static),
+            "window": self.window,
+            "spacing": gaps / self.scaling_.unit,
+            "gaps": missing,
+            "causal": self._capabilities().causal,
+        }
         return {
             "backbone": self.backbone,
             "backbone_options": self._backbone_options(),
-            "inputs": InputOptions(
-                channels=len(data.channels),
-                static=len(data.schema.static),
-                window=self.window,
-                spacing=gaps / self.scaling_.unit,
-                gaps=missing,
-                causal=self._capabilities().causal,
-                **self._input_options(),
-            ).to_dict(),
+            "inputs": InputOptions(**{**shown, **self._input_options()}).to_dict(),
             "task": self._describe_task(data, self.scaling_),
         }
+
+    def _view(self) -> dict[str, Any]:
+        """What a training step sees of a series, see :class:`~contiformer.tasks.view.View`."""
+        return {"keep": self.keep_points, "most": self.most_points, "noise": self.noise}
 
     def _input_options(self) -> dict[str, Any]:
         return {}
@@ -222,14 +234,30 @@ class Estimator(BaseEstimator):
 
     # Use
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a model to ask; a training that failed leaves none."""
+        return bool(getattr(self, "tasks_", None))
+
+    def __sklearn_tags__(self) -> Any:
+        """Series may have gaps, and arrays of them have three dimensions."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = tags.input_tags.allow_nan = True
+        tags.non_deterministic = False
+        return tags
+
     def _check_fitted(self) -> None:
-        if not hasattr(self, "tasks_"):
+        if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit, or load a saved one")
 
     def _read(self, X: Any) -> tuple[SeriesSet, SeriesSet, Form]:
         """New input: as it is, and scaled for the model, without labels and targets."""
         self._check_fitted()
-        data, form = read(X, self.columns_, self.schema_.channels)
+        data, form = read(X, replace(self.columns_, label=None, targets=()), self.schema_.channels)
+        if form in ("polars", "pandas", "list") and data.schema.dates != self.schema_.dates:
+            kinds = ("dates", "numbers") if data.schema.dates else ("numbers", "dates")
+            raise DataError(
+                f"the times of X are {kinds[0]}; the model was trained on {kinds[1]}", remedy="give the same kind"
+            )
         if data.schema.static != self.schema_.static:
             raise DataError(
                 f"X has the static features {data.schema.static}; the model was trained on {self.schema_.static}",
@@ -237,7 +265,9 @@ class Estimator(BaseEstimator):
             )
         check_capabilities(self.config_["backbone"], self.tasks_[0].backbone.capabilities, data)
         bare = without_answers(data)
-        return bare, self.scaling_.apply(bare), form
+        scaled = self.scaling_.apply(bare)
+        refuse_extreme(scaled)
+        return bare, scaled, form
 
     def _batches(self, scaled: SeriesSet) -> Iterator[Batch]:
         for batch in Loader(scaled, EVALUATION_BATCH, shuffle=False):
@@ -248,18 +278,17 @@ class Estimator(BaseEstimator):
         """All metrics on labelled data; with several members those of their mean are in ``score``."""
         raise NotImplementedError
 
-    @torch.no_grad()
-    def embed(self, X: Any, at: Any = None) -> list[NDArray[np.float32]]:
-        """States of the backbone [Q, d_model] of each series, at its own times or at any others."""
+    def embed(self, X: Any, at: Any = None, *, member: int = 0) -> list[NDArray[np.float32]]:
+        """States of a member's backbone [Q, d_model] of each series, at its own times or at any others."""
         from contiformer.estimators.explain import states  # noqa: PLC0415
 
-        return states(self, X, at)
+        return states(self, X, at, member)
 
-    def explain(self, X: Any, at: Any = None) -> Any:
+    def explain(self, X: Any, at: Any = None, *, member: int = 0) -> Explanation:
         """Attention over continuous time: see :class:`~contiformer.estimators.explain.Explanation`."""
         from contiformer.estimators.explain import explain  # noqa: PLC0415
 
-        return explain(self, X, at)
+        return explain(self, X, at, member)
 
     # Files
 

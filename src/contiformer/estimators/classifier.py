@@ -30,6 +30,7 @@ class Classifier(ClassifierMixin, Estimator):
         pooling: how states become one: "learned", "mean" or "last".
         class_weight: None, "balanced", or a dictionary from classes to weights.
         label_smoothing: see :class:`~contiformer.tasks.Classification`.
+        warp: size of the random changes of the clock that a training step sees, see :class:`~contiformer.tasks.View`.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
     Example:
@@ -44,6 +45,7 @@ class Classifier(ClassifierMixin, Estimator):
     pooling: Literal["learned", "mean", "last"] = "learned"
     class_weight: str | dict[Any, float] | None = None
     label_smoothing: float = 0.1
+    warp: float = 0.2
 
     task_name: ClassVar[str] = "classification"
 
@@ -68,7 +70,7 @@ class Classifier(ClassifierMixin, Estimator):
             validation_data: (X, y) or a labelled SeriesSet or DataFrame to choose by, instead of a part of X.
         """
         columns = columns_of(id, time, values, label, static)
-        data = with_labels(read(X, columns)[0], y, classes=True)
+        data = with_labels(read(X, columns, by_id=y is None)[0], y, classes=True)
         held_out = None
         if validation_data is not None:
             given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
@@ -91,17 +93,31 @@ class Classifier(ClassifierMixin, Estimator):
             raise DataError("there is only one class", remedy="give series of two classes or more")
         return data
 
+    def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
+        """As for every estimator, but a class with a single series is learned rather than validated on."""
+        training, held_out = super()._parts(data, member)
+        lacking = set(data.labels) - set(training.labels)
+        if not lacking:
+            return training, held_out
+        rare = [n for n, label in enumerate(held_out.labels) if label in lacking]
+        others = [n for n in range(len(held_out)) if n not in rare]
+        if not others:
+            raise DataError("there are too few series to validate on", remedy="give more, or validation_data=")
+        return SeriesSet([*training, *held_out.select(rare)], schema=data.schema), held_out.select(others)
+
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         assert training.classes is not None
         return {
             "classes": len(training.classes),
             "pooling": self.pooling,
-            "dropout": self.dropout,
+            "dropout": 0.0,
             "class_weights": self._class_weights(training),
             "label_smoothing": self.label_smoothing,
-            "keep": self.keep_points,
-            "noise": self.noise,
+            "view": self._view(),
         }
+
+    def _view(self) -> dict[str, Any]:
+        return {**super()._view(), "warp": self.warp}
 
     def _class_weights(self, training: SeriesSet) -> list[float] | None:
         if self.class_weight is None:

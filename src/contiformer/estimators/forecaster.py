@@ -40,7 +40,7 @@ class Forecaster(ValueEstimator):
         history: points to go by, at most; None: four times the horizon, at least 32.
         law: "quantiles": the mean and ``quantiles``; "gaussian"; or "point" for the mean alone.
         quantiles: levels to learn, for that law.
-        (others of its own): see :class:`~contiformer.tasks.Forecasting`.
+        separate, past: see :class:`~contiformer.tasks.Forecasting`.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
     Example:
@@ -55,6 +55,8 @@ class Forecaster(ValueEstimator):
     history: int | None = None
     law: Literal["quantiles", "gaussian", "point"] = "quantiles"
     quantiles: tuple[float, ...] = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+    separate: bool = True
+    past: int | None = None
 
     task_name: ClassVar[str] = "forecasting"
 
@@ -129,15 +131,19 @@ class Forecaster(ValueEstimator):
     def _examples(self, data: SeriesSet) -> SeriesSet:
         return self._cut(data)
 
+    def _input_options(self) -> dict[str, Any]:
+        return {"channels": 1} if self.separate else {}
+
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         return {
-            "outputs": len(training.channels),
+            "outputs": 1 if self.separate else len(training.channels),
+            "separate": self.separate,
+            "past": self._history - 1 if self.past is None else self.past,
             "law": self.law,
             "quantiles": list(self.quantiles) if self.law == "quantiles" else [],
             "reach": self._reach() / scaling.unit,
             "step": self.step_,
-            "keep": self.keep_points,
-            "noise": self.noise,
+            "view": self._view(),
         }
 
     def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Forecasting:

@@ -66,7 +66,7 @@ class Interpolator(ValueEstimator):
             validation_data: of the same kind as X, to choose by, instead of a part of X.
         """
         columns = columns_of(id, time, values, None, static)
-        data = without_labels(read(X, columns)[0])
+        data = without_labels(read(X, columns, by_id=True)[0])
         held_out = None if validation_data is None else without_labels(read(validation_data, columns, data.channels)[0])
         return self._fit(data, columns, held_out)
 
@@ -83,8 +83,7 @@ class Interpolator(ValueEstimator):
             "outputs": targets,
             "law": self.law,
             "from_observed": targets == len(training.channels),
-            "keep": self.keep_points,
-            "noise": self.noise,
+            "view": self._view(),
             "hide": self.hide,
             "stretches": self.stretches,
         }
@@ -102,7 +101,8 @@ class Interpolator(ValueEstimator):
 
         Args:
             X: series to go by; what is missing in them is what the model fills in.
-            at: times: one list for all series, one for each, or a dictionary by id; None: the times of the series.
+            at: times: one list for all series, one for each, or a dictionary by id; None: the times of the series, of
+                an array all of 0, 1, ..., L - 1.
             return_std: also the standard deviation, as a second value.
             quantiles: levels; instead of the mean one column for each channel and level.
 
@@ -111,14 +111,16 @@ class Interpolator(ValueEstimator):
             or a SeriesSet. With quantiles the channels are called as in ``pH_q0.9``.
         """
         bare, scaled, form = self._read(X)
-        times = query_times(at, bare)
+        times = query_times(np.arange(np.shape(X)[1]) if at is None and form == "array" else at, bare)
         said = self._say(bare, scaled, times, quantiles)
         names = list(self._outputs)
 
         def out(values: list[Any], names: list[str]) -> Any:
-            return answer(form, bare, times, values, names, self.columns_)
+            return answer(form, bare, times, values, names, self.columns_, X)
 
         if quantiles is not None:
+            if return_std:
+                raise ValueError("return_std and quantiles are two questions: ask one at a time")
             columns = [f"{name}_q{level:g}" for name in names for level in quantiles]
             return out([one.quantiles.reshape(len(one.mean), -1) for one in said if one.quantiles is not None], columns)
         mean = out([one.mean for one in said], names)

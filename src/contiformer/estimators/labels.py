@@ -33,10 +33,14 @@ def with_labels(data: SeriesSet, y: Any, *, classes: bool) -> SeriesSet:
                 f"series {n if name is None else repr(name)} has no label",
                 remedy="pass y, or name the column in label=; leave out series without one",
             )
+        if not isinstance(label, str | int | float):
+            raise DataError(
+                f"the label {label!r} is a {type(label).__name__}", remedy="use words or numbers, and no gaps"
+            )
     if not classes:
         try:
             labels = [float(label) for label in labels]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise DataError("labels are words, not numbers", remedy="use Classifier for classes") from None
     known = None
     if classes:
@@ -49,12 +53,16 @@ def with_labels(data: SeriesSet, y: Any, *, classes: bool) -> SeriesSet:
 
 
 def _listed(y: Any) -> list[Any]:
-    array = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise DataError(f"y has shape {array.shape}", remedy="pass one label for each series")
-    return [plain(label) for label in array.tolist()]
+    if isinstance(y, str) or np.ndim(y) == 0:
+        raise DataError(f"y is {y!r}", remedy="pass one label for each series; name a column of a table in label=")
+    given = y.to_numpy() if hasattr(y, "to_numpy") else y
+    # a list is not made an array: words beside NaN would become words
+    shape = np.shape(given)
+    if len(shape) == 2 and shape[1] == 1:
+        given = np.asarray(given)[:, 0]
+    elif len(shape) != 1:
+        raise DataError(f"y has shape {shape}", remedy="pass one label for each series")
+    return [plain(label) for label in given]
 
 
 def without_labels(data: SeriesSet) -> SeriesSet:

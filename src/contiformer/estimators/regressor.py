@@ -69,7 +69,7 @@ class Regressor(RegressorMixin, ValueEstimator):
             validation_data: (X, y), or a SeriesSet or DataFrame with answers, to choose by.
         """
         columns = columns_of(id, time, values, label, static, targets)
-        data = self._answered(read(X, columns)[0], y)
+        data = self._answered(read(X, columns, by_id=y is None)[0], y)
         held_out = None
         if validation_data is not None:
             given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
@@ -93,17 +93,19 @@ class Regressor(RegressorMixin, ValueEstimator):
         return {"frames": (height, width), "frame_features": self.d_model}
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
-        seen = {"keep": self.keep_points, "noise": self.noise}
         if training.schema.targets:
-            return {"outputs": len(training.schema.targets), "law": self.law, **seen}
+            return {"outputs": len(training.schema.targets), "law": self.law, "view": self._view()}
         labels = np.array(training.labels, np.float64)
-        spread = float(labels.std())
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = float(labels.std())
+        if not np.isfinite(spread):
+            raise DataError("the labels in y are too large", remedy="give them in a larger unit")
         return {
             "mean": float(labels.mean()),
             "std": spread if spread > 0 else 1.0,
             "pooling": self.pooling,
             "dropout": self.dropout,
-            **seen,
+            "view": self._view(),
         }
 
     def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Task:
@@ -131,15 +133,16 @@ class Regressor(RegressorMixin, ValueEstimator):
             if at is not None or return_std:
                 raise ValueError("at and return_std are for models of target series; this one tells a number a series")
             return self._numbers(scaled)
-        times = query_times(at, bare)
+        times = query_times(np.arange(np.shape(X)[1]) if at is None and form == "array" else at, bare)
         said = self._say(bare, scaled, times, None)
         names = self._outputs
-        mean = answer(form, bare, times, [one.mean for one in said], names, self.columns_)
+        mean = answer(form, bare, times, [one.mean for one in said], names, self.columns_, X)
         if not return_std:
             return mean
         if said[0].std is None:
             raise ValueError("this model has no standard deviation: fit it with law='gaussian'")
-        return mean, answer(form, bare, times, [one.std for one in said if one.std is not None], names, self.columns_)
+        std = [one.std for one in said if one.std is not None]
+        return mean, answer(form, bare, times, std, names, self.columns_, X)
 
     def _numbers(self, scaled: SeriesSet) -> NDArray[np.float64]:
         total: NDArray[np.float64] | float = 0.0

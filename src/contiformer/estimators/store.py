@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from contiformer import __version__
+from contiformer.data.arrays import plain
 from contiformer.data.errors import DataError
 from contiformer.data.readers.text import read_text, write_text
 from contiformer.data.scaling import Scaling
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 #: Of the folder. A newer one is refused; older ones are read.
 FORMAT = 1
+_PAIRS = "pairs of key and value"
 
 
 def save(estimator: Estimator, folder: Path) -> None:
@@ -46,9 +48,9 @@ def save(estimator: Estimator, folder: Path) -> None:
         raise OSError(f"{model} could not be written: {error}") from error
     finally:
         partial.unlink(missing_ok=True)
-    write_text(folder / "metrics.json", json.dumps(estimator.metrics_, indent=1))
+    write_text(folder / "metrics.json", json.dumps(estimator.metrics_, indent=1, default=plain))
     write_text(folder / "README.md", card(estimator))
-    write_text(folder / "config.json", json.dumps(config_of(estimator), indent=1))
+    write_text(folder / "config.json", json.dumps(config_of(estimator), indent=1, default=plain))
 
 
 def config_of(estimator: Estimator) -> dict[str, Any]:
@@ -68,10 +70,20 @@ def config_of(estimator: Estimator) -> dict[str, Any]:
 
 def plain_parameters(estimator: Estimator) -> dict[str, Any]:
     """The parameters for JSON."""
-    return {
-        name: str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-        for name, value in estimator.get_params(deep=False).items()
-    }
+    return {name: _written(value) for name, value in estimator.get_params(deep=False).items()}
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
+        # JSON would make words of them
+        return {_PAIRS: [[plain(key), _written(item)] for key, item in value.items()]}
+    return value
+
+
+def _read_back(value: Any) -> Any:
+    return dict(value[_PAIRS]) if isinstance(value, Mapping) and set(value) == {_PAIRS} else value
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -101,38 +113,56 @@ def load(folder: Path, kind: type[Estimator], device: str) -> Estimator:
     """Read the folder. ``kind`` may be the base class: any estimator then."""
     from contiformer.estimators import ESTIMATORS  # noqa: PLC0415
 
+    place = _existing(device)
     config = read_config(folder)
     name = config.get("estimator")
     found = ESTIMATORS.get(str(name))
     if found is None or not issubclass(found, kind):
-        raise DataError(f"a {name} is saved here", file=folder, remedy=f"load it with {name}.load")
+        remedy = "upgrade contiformer" if found is None else f"load it with {name}.load"
+        raise DataError(f"a {name} is saved here", file=folder, remedy=remedy)
     path = folder / "model.safetensors"
     try:
         known = set(found().get_params(deep=False))
-        estimator = found(**{key: value for key, value in config["parameters"].items() if key in known})
+        estimator = found(**{key: _read_back(x) for key, x in config["parameters"].items() if key in known})
         estimator.columns_ = Columns.from_dict(config["columns"])
         estimator.schema_ = Schema.from_dict(config["schema"])
         estimator.scaling_ = Scaling.from_json(json.dumps(config["scaling"]))
         estimator.config_ = config["model"]
         tensors = load_file(path)
         estimator.tasks_, estimator.outcomes_ = [], []
-        for member in range(config["members"]):
+        for member in range(max(1, config["members"])):
             task = estimator._new_task(0)
             prefix = f"member{member}."
             task.load_state_dict({key.removeprefix(prefix): x for key, x in tensors.items() if key.startswith(prefix)})
             task.eval()
-            estimator.tasks_.append(task.to(torch.device(device)))
+            estimator.tasks_.append(task.to(place))
+        metrics = folder / "metrics.json"
+        estimator.metrics_ = json.loads(read_text(metrics)) if metrics.is_file() else {}
+        estimator._after_loading()
     except DataError:
         raise
     except FileNotFoundError:
         raise DataError("there is no such file", file=path, remedy="copy the whole folder") from None
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except (
+        SafetensorError,
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        RuntimeError,
+        AttributeError,
+    ) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"the model is damaged ({first})", file=folder, remedy="train or copy it again") from None
-    metrics = folder / "metrics.json"
-    estimator.metrics_ = json.loads(read_text(metrics)) if metrics.is_file() else {}
-    estimator._after_loading()
     return estimator
+
+
+def _existing(device: str) -> torch.device:
+    try:
+        return torch.zeros(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).splitlines()[0]
+        raise ValueError(f"device must be one that this machine has, got {device!r} ({first})") from None
 
 
 def push(estimator: Estimator, repo_id: str, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,10 +12,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
-from contiformer.data.readers.frames import from_frame
+from contiformer.data.readers.columns import times as times_of_column
+from contiformer.data.readers.frames import Order, from_frame
+from contiformer.data.readers.place import Place
 from contiformer.data.readers.wide import from_arrays, from_list
 from contiformer.data.series import Series
-from contiformer.data.series_set import SeriesSet
+from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.data.times import as_datetimes, as_times
 
 Form = Literal["set", "polars", "pandas", "array", "list"]
@@ -63,19 +66,24 @@ def form_of(X: Any) -> Form:
     )
 
 
-def read(X: Any, columns: Columns, channels: tuple[str, ...] | None = None) -> tuple[SeriesSet, Form]:
+def read(
+    X: Any, columns: Columns, channels: tuple[str, ...] | None = None, *, by_id: bool = False
+) -> tuple[SeriesSet, Form]:
     """The input as a set, labels and targets where the table has them.
 
     Args:
         X: any of the forms.
         columns: roles of the columns, for tables.
-        channels: names of the channels at training; None at training itself.
+        channels: names of the channels at training, which are all that is read of a table then; None at training
+            itself, when a table has to have every column that was named.
+        by_id: series of a table in the order of their ids, so that the order of its rows decides nothing; otherwise in
+            the order in which they appear, which is the order of labels beside it.
     """
     form = form_of(X)
     if form == "set":
         data = X
     elif form in ("polars", "pandas"):
-        data = _from_table(X, columns)
+        data = _from_table(X, columns, channels, by_id)
     elif form == "array":
         data = from_arrays(X)
     else:
@@ -93,23 +101,37 @@ def read(X: Any, columns: Columns, channels: tuple[str, ...] | None = None) -> t
     return data, form
 
 
-def _from_table(X: Any, columns: Columns) -> SeriesSet:
+def _from_table(X: Any, columns: Columns, channels: tuple[str, ...] | None, by_id: bool) -> SeriesSet:
     if columns.time is None:
         raise DataError("which column is the time?", remedy="name it: fit(df, id=..., time=..., values=[...])")
-    names = set(X.collect_schema().names() if isinstance(X, pl.LazyFrame) else X.columns)
-    label = columns.label if columns.label in names else None
-    values = columns.values
-    targets = tuple(name for name in columns.targets if name in names)
+    names = [str(name) for name in (X.collect_schema().names() if isinstance(X, pl.LazyFrame) else X.columns)]
+    training = channels is None
+    label = columns.label if training or columns.label in names else None
+    values = columns.values if channels is None else channels
+    targets = tuple(name for name in columns.targets if training or name in names)
     if values is None:
         taken = {columns.id, columns.time, columns.label, *columns.static, *columns.targets}
-        values = tuple(name for name in X.columns if name not in taken)
+        values = tuple(name for name in names if name not in taken)
     read_values = (*values, *targets)
-    data = from_frame(
-        X, time=columns.time, id=columns.id, values=read_values, label=label, static=columns.static, order="appearance"
-    )
-    if not targets:
+    order: Order = "id" if by_id else "appearance"
+    try:
+        data = from_frame(
+            X, time=columns.time, id=columns.id, values=read_values, label=label, static=columns.static, order=order
+        )
+    except DataError as error:
+        if "duplicates=" not in (error.remedy or ""):
+            raise
+        # that is an argument of the reader, not of fit
+        remedy = "remove or average such rows, or name the column that tells the series apart in id="
+        raise DataError(error.problem, row=error.row, column=error.column, remedy=remedy) from None
+    return with_targets(data, len(targets))
+
+
+def with_targets(data: SeriesSet, count: int) -> SeriesSet:
+    """The last ``count`` channels as the target, at the times at which one of them is known."""
+    if not count:
         return data
-    width = len(values)
+    width = len(data.channels) - count
 
     def divided(series: Series) -> Series:
         wanted = series.values[:, width:]
@@ -121,7 +143,7 @@ def _from_table(X: Any, columns: Columns) -> SeriesSet:
             target_values=wanted[known],
         )
 
-    schema = replace(data.schema, channels=values, targets=targets, units=())
+    schema = replace(data.schema, channels=data.channels[:width], targets=data.channels[width:], units=())
     return SeriesSet([divided(one) for one in data], schema=schema, notes=data.notes)
 
 
@@ -147,7 +169,7 @@ def query_times(at: Any, data: SeriesSet) -> list[NDArray[np.float64]]:
         for one in data:
             if one.id not in at:
                 raise DataError(f"at has no times for the series {one.id!r}", remedy="give a list for every id")
-            lists.append(as_times(at[one.id], f"at[{one.id!r}]"))
+            lists.append(_asked(at[one.id], f"at[{one.id!r}]", data))
         return lists
     if hasattr(at, "to_numpy"):
         at = at.to_numpy()
@@ -155,15 +177,33 @@ def query_times(at: Any, data: SeriesSet) -> list[NDArray[np.float64]]:
         isinstance(at, Sequence) and len(at) > 0 and not isinstance(at, str) and all(_is_list(item) for item in at)
     ) or (isinstance(at, np.ndarray) and at.ndim == 2)
     if not nested:
-        times = as_times(np.atleast_1d(np.asarray(at)) if not isinstance(at, Sequence) else at, "at")
+        times = _asked(at if isinstance(at, Sequence) and not isinstance(at, str) else np.atleast_1d(at), "at", data)
         return [times] * len(data)
     if len(at) != len(data):
         raise DataError(f"at has {len(at)} lists of times for {len(data)} series", remedy="give one for each")
-    return [as_times(item, f"at[{n}]") for n, item in enumerate(at)]
+    return [_asked(item, f"at[{n}]", data) for n, item in enumerate(at)]
+
+
+def _asked(at: Any, name: str, data: SeriesSet) -> NDArray[np.float64]:
+    """Numbers, dates or words that are one of them; dates only where the times of the data are dates."""
+    listed = list(at)
+    if listed and all(isinstance(time, str) for time in listed):
+        times, dates = times_of_column(pl.Series(name, [str(time) for time in listed]), Place())
+    else:
+        given = at.to_numpy() if hasattr(at, "to_numpy") else at
+        times = as_times(given, name)
+        dates = bool(listed) and isinstance(listed[0], dt.date | np.datetime64)
+    if dates and not data.schema.dates:
+        raise DataError(
+            f"{name} has dates, and the times of X are numbers",
+            remedy="give numbers (a SeriesSet made from dates needs schema=Schema(dates=True) to know)",
+        )
+    return times
 
 
 def _is_list(item: Any) -> bool:
-    return isinstance(item, Sequence | np.ndarray) and not isinstance(item, str) and np.ndim(item) == 1
+    listed = isinstance(item, Sequence | np.ndarray) or hasattr(item, "to_numpy")
+    return listed and not isinstance(item, str) and np.ndim(item) == 1
 
 
 def answer(
@@ -173,11 +213,12 @@ def answer(
     values: list[NDArray[Any]],
     names: Sequence[str],
     columns: Columns,
+    like: Any = None,
 ) -> Any:
     """Values [Q, K] of each series in the form of the input.
 
     Tables get the columns id, time and one for each name; arrays [n, Q, K] with NaN where a series has fewer times;
-    lists arrays; sets a set.
+    lists arrays; sets a set. Ids and dates of a table are of the types that they have in the table ``like``.
     """
     if form == "list":
         return values
@@ -189,7 +230,8 @@ def answer(
         return out
     if form == "set":
         series = [Series.of(t, v, id=one.id) for one, t, v in zip(data, times, values, strict=True)]
-        return SeriesSet(series, channels=list(names))
+        schema = Schema(tuple(names), dates=data.schema.dates, time_unit=data.schema.time_unit)
+        return SeriesSet(series, schema=schema)
     lengths = [len(t) for t in times]
     stamps = np.concatenate(times) if times else np.zeros(0)
     table: dict[str, Any] = {}
@@ -200,8 +242,29 @@ def answer(
     stacked = np.concatenate(values) if values else np.zeros((0, len(names)))
     table |= {name: stacked[:, n] for n, name in enumerate(names)}
     frame = pl.DataFrame(table)
-    if form == "polars":
+    return _typed(frame, columns, like) if form == "polars" else _as_pandas(frame, columns, like)
+
+
+def _typed(frame: pl.DataFrame, columns: Columns, like: Any) -> pl.DataFrame:
+    """Ids in their own type, and dates in their own zone."""
+    kinds = {} if like is None else dict(like.collect_schema())
+    zone = getattr(kinds.get(columns.time), "time_zone", None)
+    if zone is not None:
+        time = pl.col(columns.time or "time").dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+        frame = frame.with_columns(time)
+    if columns.id is None or like is None:
         return frame
+    return frame.with_columns(pl.col(columns.id).cast(kinds[columns.id]))
+
+
+def _as_pandas(frame: pl.DataFrame, columns: Columns, like: Any) -> Any:
     import pandas as pd  # noqa: PLC0415
 
-    return pd.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
+    table = pd.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
+    if like is not None:
+        zone = getattr(like[columns.time].dtype, "tz", None)
+        if zone is not None:
+            table[columns.time] = table[columns.time].dt.tz_localize("UTC").dt.tz_convert(zone)
+        if columns.id is not None:
+            table[columns.id] = table[columns.id].astype(like[columns.id].dtype)
+    return table

@@ -16,6 +16,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import Estimator
+from contiformer.estimators.limits import refuse_far
 from contiformer.tasks.at_times import AtTimes
 from contiformer.training.trainer import EVALUATION_BATCH
 
@@ -48,7 +49,7 @@ class ValueEstimator(Estimator):
         levels: Sequence[float] | None,
     ) -> list[Said]:
         """The answers for each series at its times."""
-        asked = _asking(bare, scaled, times, len(self._outputs), self.scaling_)
+        asked = asking(bare, scaled, times, len(self._outputs), self.scaling_)
         by_member = [self._said_by(task, asked, levels) for task in self.tasks_]
         return [_together([member[n] for member in by_member]) for n in range(len(scaled))]
 
@@ -82,7 +83,7 @@ class ValueEstimator(Estimator):
         raise NotImplementedError
 
 
-def _asking(
+def asking(
     bare: SeriesSet, scaled: SeriesSet, times: list[NDArray[np.float64]], outputs: int, scaling: Any
 ) -> SeriesSet:
     """The scaled series with the times to answer for as a target without values."""
@@ -90,11 +91,9 @@ def _asking(
     for original, one, at in zip(bare, scaled, times, strict=True):
         if not len(original) and scaling.origin == "first":
             raise DataError(f"series {original.id!r} has no points", remedy="leave it out: there is nothing to go by")
-        series.append(
-            replace(
-                one, target_times=scaling.times(at, original), target_values=np.full((len(at), outputs), np.nan, "f4")
-            )
-        )
+        asked = scaling.times(at, original)
+        refuse_far(asked, "at")
+        series.append(replace(one, target_times=asked, target_values=np.full((len(at), outputs), np.nan, "f4")))
     schema = replace(scaled.schema, targets=tuple(f"target_{n}" for n in range(outputs)))
     return SeriesSet(series, schema=schema)
 

@@ -55,6 +55,9 @@ def window_means(
     of the path there.
     """
     batch, points, channels = filled.shape
+    if points == 0:
+        count = 0 if around is None else around.shape[1]
+        return filled.new_zeros(batch, count, len(edges) - 1, channels)
     inside = torch.arange(points, device=times.device) < lengths[:, None]
     last = (lengths - 1).clamp(min=0)
     # padding lies where the last point does, and adds nothing to the integral

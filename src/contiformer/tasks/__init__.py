@@ -13,6 +13,7 @@ __all__ = [
     "Regression",
     "Task",
     "ValueHead",
+    "View",
 ]
 
 __getattr__ = lazy_names(
@@ -28,5 +29,6 @@ __getattr__ = lazy_names(
         "Regression": "regression",
         "Task": "base",
         "ValueHead": "heads",
+        "View": "view",
     },
 )

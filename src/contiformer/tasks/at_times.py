@@ -16,7 +16,7 @@ from contiformer.tasks.base import Judged, Task, series_weights
 from contiformer.tasks.heads import Law, ValueHead, gaussian_loss, masked_sums
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import error_scores
-from contiformer.tasks.thinning import thinned
+from contiformer.tasks.view import View
 
 _AROUND = 5
 
@@ -30,7 +30,7 @@ class AtTimes(Task):
         law, quantiles: see :class:`ValueHead`.
         from_observed: the target's channels are the observed ones, so the answer starts from the line between a
             channel's neighbouring observations and is told how far they are.
-        keep, noise: what each step sees of the training series, see :func:`thinned`.
+        view: what each step sees of the training series: the fields of :class:`View`.
     """
 
     monitor: ClassVar[str] = "score"
@@ -45,12 +45,13 @@ class AtTimes(Task):
         law: Law = "point",
         quantiles: tuple[float, ...] = (),
         from_observed: bool = False,
-        keep: float = 1.0,
-        noise: float = 0.0,
+        view: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         self.from_observed = from_observed
-        self.keep, self.noise = keep, noise
+        self.view = View(**(view or {}))
+        if self.view.warp > 0:
+            raise ValueError("warp must be 0 where answers are asked for at times: it would move them")
         self.head = ValueHead(backbone.d_model, outputs, _AROUND if from_observed else 0, law=law, quantiles=quantiles)
 
     def forward(
@@ -69,7 +70,7 @@ class AtTimes(Task):
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The head's loss over the known values of the target."""
         times, values, known = targets_of(batch)
-        said = self(thinned(batch, self.keep, self.noise), times)
+        said = self(self.view(batch), times)
         return masked_sums(self.head.losses(said, values), known, series_weights(batch))
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
@@ -115,8 +116,9 @@ class AtTimes(Task):
         squares = counts = torch.zeros(self.head.channels, dtype=torch.float64)
         for batch in batches:
             judged = self.judge(batch.to(self.device))
-            squares = squares + judged["standardised"].sum(0).cpu()
-            counts = counts + judged["count"].sum(0).cpu()
+            # a head that speaks for all channels alike has one factor for all
+            squares = squares + judged["standardised"].cpu().reshape(-1, self.head.channels).sum(0)
+            counts = counts + judged["count"].cpu().reshape(-1, self.head.channels).sum(0)
         self.head.calibrate(squares, counts)
 
 

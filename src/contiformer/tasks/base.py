@@ -76,8 +76,11 @@ class Task(LightningModule):
 
     def validation_step(self, batch: Batch, index: int) -> None:
         """Collect."""
+        if batch.weight is not None and not batch.weight.any():
+            # a process without a share, see Loader
+            return
         for name, value in self.judge(batch).items():
-            self._judged[name].append(value.float().cpu().numpy())
+            self._judged[name].append(_as_numbers(value))
 
     def on_validation_epoch_end(self) -> None:
         """Metrics over the validation series of all processes."""
@@ -98,7 +101,7 @@ class Task(LightningModule):
         parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
         for batch in batches:
             for name, value in self.judge(batch.to(self.device)).items():
-                parts[name].append(value.float().cpu().numpy())
+                parts[name].append(_as_numbers(value))
         return self.metrics({name: np.concatenate(values) for name, values in parts.items()})
 
     def calibrate(self, batches: Any) -> None:
@@ -133,6 +136,11 @@ class Task(LightningModule):
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Batches know how to move."""
         return batch.to(device)
+
+
+def _as_numbers(value: Tensor) -> NDArray[np.float64]:
+    """In float64, on the CPU first, because not every device has it."""
+    return value.detach().cpu().double().numpy()
 
 
 def series_weights(batch: Batch) -> Float[Tensor, " batch"]:

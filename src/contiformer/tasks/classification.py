@@ -16,7 +16,7 @@ from contiformer.tasks.base import Judged, Task, series_weights
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooling import Kind, Pooling
 from contiformer.tasks.scores import classification_scores
-from contiformer.tasks.thinning import thinned
+from contiformer.tasks.view import View
 
 
 class Classification(Task):
@@ -29,7 +29,7 @@ class Classification(Task):
         dropout: before the last linear map.
         class_weights: one for each class, in the loss.
         label_smoothing: share of the probability that is spread over all classes in the loss.
-        keep, noise: what each step sees of the training series, see :func:`thinned`.
+        view: what each step sees of the training series: the fields of :class:`View`.
 
     After training :meth:`calibrate` finds the temperature that the logits are divided by, on the validation series.
     """
@@ -48,18 +48,15 @@ class Classification(Task):
         dropout: float = 0.1,
         class_weights: list[float] | None = None,
         label_smoothing: float = 0.0,
-        keep: float = 1.0,
-        noise: float = 0.0,
+        view: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         if class_weights is not None and len(class_weights) != classes:
             raise ValueError(f"class_weights has {len(class_weights)} numbers for {classes} classes")
         self.pooling = Pooling(backbone.d_model, pooling)
-        self.head = nn.Sequential(
-            nn.LayerNorm(self.pooling.size), nn.Dropout(dropout), nn.Linear(self.pooling.size, classes)
-        )
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(self.pooling.size, classes))
         self.class_weights = None if class_weights is None else list(class_weights)
-        self.label_smoothing, self.keep, self.noise = label_smoothing, keep, noise
+        self.label_smoothing, self.view = label_smoothing, View(**(view or {}))
         self.register_buffer("temperature", torch.ones(()))
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch classes"]:
@@ -75,7 +72,7 @@ class Classification(Task):
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cross-entropy."""
         assert batch.label is not None
-        logits = self(thinned(batch, self.keep, self.noise))
+        logits = self(self.view(batch))
         each = cross_entropy(logits, batch.label, reduction="none", label_smoothing=self.label_smoothing)
         weight = series_weights(batch)
         if self.class_weights is not None:

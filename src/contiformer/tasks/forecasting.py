@@ -26,8 +26,11 @@ class Forecasting(AtTimes):
     says is turned back (reversible instance normalisation, Kim et al., 2022). The answer is the sum of a linear
     forecast from the recent past (:class:`LinearPast`) and of what the backbone knows.
 
+    With ``separate`` each channel is forecast from its own past alone, with the same weights for all: on short records
+    that change their ways, what channels have to do with each other is learned wrongly more often than not.
+
     Args:
-        backbone, inputs, options: see :class:`AtTimes`.
+        backbone, inputs, options: see :class:`AtTimes`. With ``separate`` for one channel.
         reach: how far ahead it is trained to answer, in scaled time.
         normalize: "window": as above; "none": values as they come.
         past: intervals before the last point that the linear forecast goes by; 0: no linear forecast.
@@ -39,6 +42,7 @@ class Forecasting(AtTimes):
         inputs: Inputs,
         *,
         reach: float,
+        separate: bool = True,
         normalize: str = "window",
         past: int = 24,
         **options: Any,
@@ -46,13 +50,19 @@ class Forecasting(AtTimes):
         super().__init__(backbone, inputs, **options)
         if normalize not in ("window", "none"):
             raise ValueError(f"normalize must be 'window' or 'none', got {normalize!r}")
-        self.normalize = normalize
+        self.separate, self.normalize = separate, normalize
         self.past = LinearPast(past, reach) if past else None
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"]
     ) -> Float[Tensor, "batch query channels numbers"]:
         """What the head says at the query times, in the units of the batch."""
+        if not self.separate or batch.values.shape[-1] == 1:
+            return self._together(batch, query_times)
+        said = self._together(_apart(batch), query_times.repeat_interleave(batch.values.shape[-1], 0))
+        return said.squeeze(2).unflatten(0, (len(batch), -1)).transpose(1, 2)
+
+    def _together(self, batch: Batch, query_times: Tensor) -> Float[Tensor, "batch query channels numbers"]:
         level, spread = self._level(batch)
         values = torch.where(batch.observed, (batch.values - level) / spread, 0.0)
         shown = replace(batch, values=values)
@@ -76,6 +86,23 @@ class Forecasting(AtTimes):
         mean = batch.values.sum(1, keepdim=True) / count
         variance = (torch.where(batch.observed, batch.values - mean, 0.0)).square().sum(1, keepdim=True) / count
         return mean, (variance + SMALLEST_SPREAD**2).sqrt()
+
+
+def _apart(batch: Batch) -> Batch:
+    """[B, L, C] as [B C, L, 1]: every channel as a series of its own."""
+    channels = batch.values.shape[-1]
+
+    def each(x: Tensor) -> Tensor:
+        return x.repeat_interleave(channels, 0)
+
+    return Batch(
+        times=each(batch.times),
+        values=batch.values.transpose(1, 2).flatten(0, 1).unsqueeze(-1),
+        observed=batch.observed.transpose(1, 2).flatten(0, 1).unsqueeze(-1),
+        lengths=each(batch.lengths),
+        static=None if batch.static is None else each(batch.static),
+        static_observed=None if batch.static_observed is None else each(batch.static_observed),
+    )
 
 
 class LinearPast(nn.Module):

@@ -109,10 +109,10 @@ class ValueHead(nn.Module):
 
     @torch.no_grad()
     def calibrate(self, squares: Float[Tensor, " channels"], counts: Float[Tensor, " channels"]) -> None:
-        """Make ``((truth - mean) / std)²`` one on average, given its sums, where there is enough to tell."""
+        """Make ``((truth - mean) / std)²`` one on average, given its present sums, where there is enough to tell."""
         enough = counts >= 20
-        factor = (squares / counts.clamp(min=1)).sqrt().clamp(0.1, 10)
-        self.std_factor.copy_(torch.where(enough, factor, 1.0).to(self.std_factor))
+        factor = self.std_factor.cpu() * (squares / counts.clamp(min=1)).sqrt()
+        self.std_factor.copy_(torch.where(enough, factor.clamp(0.1, 10), 1.0).to(self.std_factor))
 
 
 def _positive(raw: Tensor) -> Tensor:

@@ -77,23 +77,25 @@ class Inputs(nn.Module):
             whole = observed.all(-1, keepdim=True)
             values = self.encoder(values) * whole
             observed = whole.expand_as(values)
+        # a point of which nothing is seen is none: it must not come back through what is around it
+        present = observed.any(-1, keepdim=True)
         parts, marks = [values], [observed]
         if len(self.edges) > 1:
             filled = fill_channels(values, batch.times, observed, causal=self.options.causal)
             means = window_means(filled, batch.times, batch.lengths, self.edges).flatten(2)
-            known = observed.any(1, keepdim=True) & batch.mask[..., None]
+            known = observed.any(1, keepdim=True) & present
             parts.append(means)
             marks.append(known.repeat(1, 1, len(self.edges) - 1))
         if self.options.gaps:
             # in usual gaps, on a scale on which a day and a minute both fit
             ages = time_since_observed(batch.times, batch.observed) / self.options.spacing
             parts.append(ages.clamp(min=0).log1p().to(values.dtype))
-            marks.append(batch.mask[..., None].expand_as(batch.observed))
+            marks.append(present.expand_as(batch.observed))
         if self.options.static:
             assert batch.static is not None
             assert batch.static_observed is not None
             parts.append(batch.static.unsqueeze(1).expand(-1, values.shape[1], -1))
-            marks.append(batch.static_observed.unsqueeze(1) & batch.mask[..., None])
+            marks.append(batch.static_observed.unsqueeze(1) & present)
         if len(parts) == 1:
             return replace(batch, values=values, observed=observed)
         mark = torch.cat(marks, -1)

@@ -15,7 +15,8 @@ class Pooling(nn.Module):
     """States ``z(t_i)`` at the points of a series in, one state out.
 
     - ``learned``: queries ``u_k`` that are learned weigh the points by ``softmax_i(u_k · z(t_i))``; states know their
-      time, so the weights can depend on it. They begin as the mean.
+      time, so the weights can depend on it. They begin as the mean. Beside them stands the largest value over the
+      points, number by number.
     - ``mean``: over the points.
     - ``last``: the state at the last point.
 
@@ -27,7 +28,7 @@ class Pooling(nn.Module):
         if kind not in get_args(Kind):
             raise ValueError(f"pooling must be one of {', '.join(get_args(Kind))}, got {kind!r}")
         self.kind = kind
-        self.size = d_model * (queries if kind == "learned" else 1)
+        self.size = d_model * (queries + 1 if kind == "learned" else 1)
         if kind == "learned":
             self.queries = nn.Parameter(torch.zeros(queries, d_model))
 
@@ -35,11 +36,16 @@ class Pooling(nn.Module):
         self, states: Float[Tensor, "batch points d"], mask: Bool[Tensor, "batch points"]
     ) -> Float[Tensor, "batch size"]:
         """The pooled states."""
-        if self.kind == "last":
+        if self.kind == "last" and mask.shape[1]:
             last = (torch.arange(mask.shape[1], device=mask.device) * mask).amax(1)
             picked = states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1)
             return picked * mask.any(1, keepdim=True)
-        return self.weights(states, mask).to(states.dtype).matmul(states).flatten(1)
+        means = self.weights(states, mask).to(states.dtype).matmul(states).flatten(1)
+        if self.kind == "mean":
+            return means
+        floor = torch.finfo(states.dtype).min
+        largest = states.masked_fill(~mask.unsqueeze(-1), floor).amax(1) if mask.shape[1] else states.sum(1)
+        return torch.cat([means, torch.where(mask.any(1, keepdim=True), largest, 0.0)], dim=-1)
 
     def weights(
         self, states: Float[Tensor, "batch points d"], mask: Bool[Tensor, "batch points"]
@@ -50,8 +56,9 @@ class Pooling(nn.Module):
         elif self.kind == "mean":
             scores = states.new_zeros(states.shape[0], 1, states.shape[1])
         else:
-            place = torch.arange(mask.shape[1], device=mask.device) * mask
-            return (mask & (place == place.amax(1, keepdim=True))).to(states.dtype).unsqueeze(1)
+            # the last point is the one with no other behind it
+            behind = mask.flip(1).cumsum(1).flip(1)
+            return (mask & (behind == 1)).to(states.dtype).unsqueeze(1)
         allowed = mask.unsqueeze(1)
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
         return scores.softmax(-1) * allowed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from contiformer.tasks.base import Judged, Task, series_weights
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooling import Kind, Pooling
 from contiformer.tasks.scores import error_scores
-from contiformer.tasks.thinning import thinned
+from contiformer.tasks.view import View
 
 
 class Regression(Task):
@@ -27,7 +27,7 @@ class Regression(Task):
         mean, std: of the training labels.
         pooling: see :class:`Pooling`.
         dropout: before the last linear map.
-        keep, noise: what each step sees of the training series, see :func:`thinned`.
+        view: what each step sees of the training series: the fields of :class:`View`.
     """
 
     monitor: ClassVar[str] = "mse"
@@ -42,13 +42,12 @@ class Regression(Task):
         std: float = 1.0,
         pooling: Kind = "learned",
         dropout: float = 0.1,
-        keep: float = 1.0,
-        noise: float = 0.0,
+        view: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         self.pooling = Pooling(backbone.d_model, pooling)
-        self.head = nn.Sequential(nn.LayerNorm(self.pooling.size), nn.Dropout(dropout), nn.Linear(self.pooling.size, 1))
-        self.keep, self.noise = keep, noise
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(self.pooling.size, 1))
+        self.view = View(**(view or {}))
         self.mean, self.std = mean, std
 
     def forward(self, batch: Batch) -> Float[Tensor, " batch"]:
@@ -68,7 +67,7 @@ class Regression(Task):
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Squared error."""
         weight = series_weights(batch)
-        miss = self(thinned(batch, self.keep, self.noise)) - self._scaled_label(batch)
+        miss = self(self.view(batch)) - self._scaled_label(batch)
         return (weight * miss.square()).sum(), weight.sum()
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:

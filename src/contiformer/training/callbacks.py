@@ -1,21 +1,27 @@
-"""What happens around the steps of a training: seeding, averaging, choosing, keeping the history, checkpoints."""
+"""What happens around the steps of a training: seeding, averaging, choosing, stopping, checkpoints."""
 
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
+from torch import Tensor, distributed
 
-from contiformer.training.interrupt import Interrupted, Wish
+from contiformer.data.errors import DataError
+from contiformer.training.interrupt import Halt, Wish
 from contiformer.training.options import TrainingOptions
+from contiformer.training.rounds import Rounds
 
 if TYPE_CHECKING:
     from contiformer.tasks.base import Task
+
+#: Checkpoints take at most this share of the time: after short rounds there is none.
+CHECKPOINT_SHARE = 0.05
 
 
 class Seeding(Callback):
@@ -31,15 +37,24 @@ class Seeding(Callback):
 
 
 class Patience(Callback):
-    """Stops when the user asks for it, between two steps."""
+    """Stops when the user asks for it, between two steps, in all processes after the same one."""
 
     def __init__(self, wish: Wish) -> None:
         self.wish = wish
 
+    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Listen again: Lightning has put its own handler of SIGTERM in place, which talks to other processes."""
+        self.wish.listen()
+
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *rest: Any) -> None:
         """Look whether there was a wish to stop."""
-        if self.wish.stop:
-            raise Interrupted
+        stop = self.wish.stop
+        if trainer.world_size > 1:
+            everyone = torch.tensor(float(stop), device=module.device)
+            distributed.all_reduce(everyone, distributed.ReduceOp.MAX)
+            stop = bool(everyone)
+        if stop:
+            raise Halt
 
 
 class Course(Callback):
@@ -54,58 +69,61 @@ class Course(Callback):
         self.best_round = -1
         self.best: dict[str, Tensor] = {}
         self.mean: dict[str, Tensor] = {}
+        self._live: dict[str, Tensor] = {}
         self._aside: dict[str, Tensor] = {}
-        self._loss = 0.0
+        self._loss = self._rate = 0.0
         self._steps = 0
 
-    def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """The mean begins with the first weights, on the device of the model."""
-        weights = _weights(module)
-        self.mean = {name: self.mean.get(name, x).to(x).clone() for name, x in weights.items()}
-        self.best = {name: x.to(weights[name]) for name, x in self.best.items()}
+    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """The mean begins with the first weights; a training that was killed after its last round is over."""
+        self._live = {name: x.detach() for name, x in module.state_dict().items() if isinstance(x, Tensor)}
+        self.mean = {name: self.mean.get(name, x).to(x, copy=True) for name, x in self._live.items()}
+        self._consider_stopping(trainer)
+
+    def on_train_batch_start(self, trainer: Trainer, module: LightningModule, *rest: Any) -> None:
+        """Remember the learning rate of the step."""
+        self._rate = max(float(group["lr"]) for group in trainer.optimizers[0].param_groups)
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, *rest: Any) -> None:
         """Move the mean towards the weights: quickly at first."""
         count = trainer.global_step
-        share = max(1 - self.options.averaging, 1 / (count + 1))
-        with torch.no_grad():
-            for name, x in _weights(module).items():
-                if x.is_floating_point():
-                    self.mean[name].lerp_(x, share)
-                else:
-                    self.mean[name].copy_(x)
         loss = float(outputs["loss"])
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is {loss} after {count} steps: lower learning_rate, or look for extreme values in the data"
             )
         self._loss, self._steps = self._loss + loss, self._steps + 1
+        share = max(1 - self.options.averaging, 1 / (count + 1))
+        moving = [name for name, x in self._live.items() if x.is_floating_point()]
+        torch._foreach_lerp_([self.mean[name] for name in moving], [self._live[name] for name in moving], share)
+        for name in self._live.keys() - set(moving):
+            self.mean[name].copy_(self._live[name])
 
     def on_validation_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Put the mean in the place of the weights."""
-        self._aside = {name: x.clone() for name, x in _weights(module).items()}
-        _set_weights(module, self.mean)
+        self._aside = _copies(self._live)
+        _put(self.mean, self._live)
 
     def on_validation_end(self, trainer: Trainer, module: Task) -> None:  # type: ignore[override]
         """Write down the metrics, keep the weights if they are the best so far, and put the others back."""
-        _set_weights(module, self._aside)
+        _put(self._aside, self._live)
         self._aside = {}
-        loss = trainer.strategy.reduce(torch.tensor(self._loss / max(1, self._steps)), reduce_op="mean")
+        loss = torch.tensor(self._loss / max(1, self._steps), dtype=torch.float64, device=module.device)
+        loss = trainer.strategy.reduce(loss, reduce_op="mean")
         self._loss, self._steps = 0.0, 0
-        row = {"round": float(len(self.history)), "step": float(trainer.global_step), "train_loss": float(loss)}
-        row |= module.validation_metrics
+        row = {"round": len(self.history), "step": trainer.global_step, "train_loss": float(loss)}
+        row |= {"learning_rate": self._rate} | module.validation_metrics
         self.history.append(row)
-        score = row[module.monitor]
-        known = self.history[self.best_round][module.monitor] if self.best_round >= 0 else math.nan
-        better = score > known if module.mode == "max" else score < known
-        if self.options.keep == "last" or self.best_round < 0 or better:
+        if self.options.keep == "last" or self._is_better(row[module.monitor], module):
             self.best_round = len(self.history) - 1
-            self.best = {name: x.clone() for name, x in self.mean.items()}
+            self.best = _copies(self.mean)
         self._consider_stopping(trainer)
 
-    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """A training that was killed right after its last round is over."""
-        self._consider_stopping(trainer)
+    def _is_better(self, score: float, module: Task) -> bool:
+        known = self.history[self.best_round][module.monitor] if self.best_round >= 0 else math.nan
+        if math.isnan(known):
+            return self.best_round < 0 or not math.isnan(score)
+        return score > known if module.mode == "max" else score < known
 
     def _consider_stopping(self, trainer: Trainer) -> None:
         waited = len(self.history) - 1 - self.best_round
@@ -123,26 +141,69 @@ class Course(Callback):
 
 
 class Checkpoints(Callback):
-    """After every round the whole state in ``last.safetensors``, and the one before in ``previous.safetensors``."""
+    """After a round the whole state in ``last.safetensors``, and the one before in ``previous.safetensors``.
 
-    def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
-        self.folder, self.identity = folder, identity
+    A round that ends soon after a checkpoint gets none, see :data:`CHECKPOINT_SHARE`, unless it is the last one.
+
+    Args:
+        folder: where the files are.
+        rounds: know where in the data they are.
+        identity: what the training was started with: a checkpoint of another one is refused.
+        restored: the checkpoint that the training goes on from. If that is not the last one, the last one is damaged,
+            and must not take the place of the previous one.
+    """
+
+    def __init__(self, folder: Path, rounds: Rounds, identity: dict[str, Any], restored: Path | None) -> None:
+        self.folder, self.rounds, self.identity = folder, rounds, identity
+        self._restored = "" if restored is None else restored.name
+        self._intact = self._restored == "last.safetensors"
+        self._due = 0.0
+
+    def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """All processes have to go on from the same checkpoint."""
+        if trainer.strategy.broadcast(self._restored) != self._restored:
+            raise DataError(
+                f"process {trainer.global_rank} does not see the checkpoints that the first one sees",
+                file=self.folder,
+                remedy="put the run folder on a disk that all machines share",
+            )
+
+    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Clear away what a killed process was writing."""
+        if trainer.is_global_zero:
+            for partial in self.folder.glob(".*.partial"):
+                partial.unlink(missing_ok=True)
 
     def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Write, on the first process; all of them have to take part."""
-        last, previous = self.folder / "last.safetensors", self.folder / "previous.safetensors"
-        if trainer.is_global_zero and last.exists():
-            last.replace(previous)
-        trainer.save_checkpoint(last)
+        over = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
+        began = time.perf_counter()
+        if not trainer.strategy.broadcast(over or began >= self._due):
+            return
+        new, last, previous = (self.folder / f"{name}.safetensors" for name in ("new", "last", "previous"))
+        # beside the others first: a full disk costs neither of them
+        trainer.save_checkpoint(new)
+        if trainer.is_global_zero:
+            if self._intact and last.exists():
+                last.replace(previous)
+            new.replace(last)
+        self._intact = True
+        now = time.perf_counter()
+        self._due = now + (now - began) / CHECKPOINT_SHARE
 
     def state_dict(self) -> dict[str, Any]:
-        """What the training was started with: a checkpoint of another one is refused."""
-        return {"identity": self.identity}
+        """What the training was started with, and where in the data it is."""
+        return {"identity": self.identity, "rounds": self.rounds.state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the next batch."""
+        self.rounds.go_to(state_dict["rounds"])
 
 
-def _weights(module: LightningModule) -> dict[str, Tensor]:
-    return {name: x.detach() for name, x in module.state_dict().items() if isinstance(x, Tensor)}
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: x.clone() for name, x in tensors.items()}
 
 
-def _set_weights(module: LightningModule, weights: dict[str, Tensor]) -> None:
-    module.load_state_dict(weights)
+def _put(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
+    for name, x in target.items():
+        x.copy_(source[name])

@@ -1,9 +1,9 @@
-"""What makes two trainings the same: options, data, and the shape of the model."""
+"""What makes two trainings the same: options, data, and the model."""
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,19 +17,60 @@ if TYPE_CHECKING:
 
 #: Options that say where and how loudly, not what.
 _ELSEWHERE = {"accelerator", "devices", "num_nodes", "precision", "num_workers", "verbose"}
+#: What modules know that is no setting of the model.
+_PASSING = {"training", "total_steps", "prepare_data_per_node", "allow_zero_length_dataloader_with_multiple_devices"}
 
 
 def identity_of(
     options: TrainingOptions, training: SeriesSet | EventSet, validation: SeriesSet | EventSet, task: Task
 ) -> dict[str, Any]:
-    """Numbers and words that are equal for equal trainings."""
+    """Numbers and words that are equal for equal trainings, by their names."""
     shapes = ";".join(f"{name}{tuple(p.shape)}" for name, p in task.named_parameters())
+    settings = {name: value for name, value in asdict(options).items() if name not in _ELSEWHERE}
     return {
-        "options": {name: value for name, value in asdict(options).items() if name not in _ELSEWHERE},
+        **settings,
         "training data": _checksum(training),
         "validation data": _checksum(validation),
-        "model": f"{type(task).__name__} {zlib.crc32(shapes.encode()):08x}",
+        "task": type(task).__name__,
+        "model": f"{zlib.crc32(shapes.encode()):08x}",
+        **_settings(task),
     }
+
+
+def differences(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What is not the same, in words; a checksum tells nothing, so only its name is given."""
+    found = []
+    for name in dict.fromkeys([*saved, *now]):
+        before, after = saved.get(name), now.get(name)
+        if before != after:
+            bare = name == "model" or name.endswith(" data")
+            found.append(f"other {name}" if bare else f"{name} {before!r} instead of {after!r}")
+    return found
+
+
+def _settings(task: Task) -> dict[str, Any]:
+    """Plain public attributes of all modules, such as ``head.1.p`` of a dropout, also in dataclasses."""
+    found: dict[str, Any] = {}
+
+    def look(place: str, names: dict[str, Any]) -> None:
+        for name, value in names.items():
+            if name.startswith("_") or name in _PASSING or isinstance(value, TrainingOptions):
+                continue
+            where = f"{place}.{name}".lstrip(".")
+            if is_dataclass(value):
+                look(where, vars(value))
+            elif _is_plain(value):
+                found[where] = value
+
+    for place, module in task.named_modules():
+        look(place, vars(module))
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _checksum(data: SeriesSet | EventSet) -> str:

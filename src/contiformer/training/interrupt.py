@@ -7,35 +7,50 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+#: Ctrl-C, what ``kill`` and schedulers send, and what SLURM sends before the time is up (``--signal=USR1@60``).
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
 
 class Interrupted(KeyboardInterrupt):
     """The user stopped the training; what was reached until then is in the run folder."""
 
 
+class Halt(BaseException):
+    """Leaves Lightning's loops, which would make the end of the process out of a KeyboardInterrupt."""
+
+
 class Wish:
     """Whether the user asked to stop. Asking a second time stops at once."""
 
     def __init__(self) -> None:
-        self.stop = False
+        self.stop = self.at_once = False
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
         if self.stop:
-            signal.default_int_handler(number, frame)
+            self.at_once = True
+            raise Halt
         self.stop = True
+
+    def listen(self) -> dict[int, Any]:
+        """Handle the signals where that is possible: in the main thread. What handled them before."""
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {number: signal.signal(number, self.hear) for number in _SIGNALS}
 
 
 @contextmanager
 def listening() -> Iterator[Wish]:
-    """Ctrl-C and SIGTERM become a wish while the block runs, where signals can be handled: in the main thread."""
+    """Signals become a wish while the block runs; a :class:`Halt` that leaves it becomes :class:`Interrupted`."""
     wish = Wish()
-    if threading.current_thread() is not threading.main_thread():
-        yield wish
-        return
-    before = {number: signal.signal(number, wish.hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = wish.listen()
     try:
         yield wish
+    except Halt:
+        raise Interrupted("stopped at once") from None
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            # None: it was not set from Python, and cannot be set back from there
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -17,9 +17,9 @@ class Rounds:
     Iterating again goes on where the last round ended, also in another process that has loaded the state.
     """
 
-    def __init__(self, loader: Loader, longest: int = LONGEST) -> None:
+    def __init__(self, loader: Loader, longest: int | None = None) -> None:
         self.loader = loader
-        self.steps = min(len(loader), longest)
+        self.steps = min(len(loader), LONGEST if longest is None else longest)
         self._stream: Iterator[Any] | None = None
 
     def __len__(self) -> int:
@@ -37,11 +37,14 @@ class Rounds:
         while True:
             yield from self.loader
 
-    def state_dict(self) -> dict[str, Any]:
+    # not called state_dict: Lightning would take the state into its own hands, and does not give it back to a training
+    # that goes on after a whole round
+
+    def state(self) -> dict[str, Any]:
         """Where the stream is."""
         return self.loader.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def go_to(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.loader.load_state_dict(state)
         self._stream = None

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import logging
 import os
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch import Callback, Trainer
@@ -20,16 +14,17 @@ from lightning.pytorch import Callback, Trainer
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSet
 from contiformer.data.loader import Loader
-from contiformer.data.readers.text import write_text
 from contiformer.data.series_set import SeriesSet
 from contiformer.training.callbacks import Checkpoints, Course, Patience, Seeding
 from contiformer.training.checkpoint_io import TreeIO
+from contiformer.training.finding import find_checkpoint
 from contiformer.training.identity import identity_of
-from contiformer.training.interrupt import Interrupted, listening
+from contiformer.training.interrupt import Halt, Interrupted, listening
 from contiformer.training.options import TrainingOptions
 from contiformer.training.progress import Progress
+from contiformer.training.quiet import quiet
+from contiformer.training.records import Records, write_history
 from contiformer.training.rounds import Rounds
-from contiformer.training.tree import DamagedError, read_tree
 
 if TYPE_CHECKING:
     from contiformer.tasks.base import Task
@@ -68,7 +63,7 @@ def train(
 ) -> Outcome:
     """Train until the epochs are done or validation stops improving, and leave the best weights in the task.
 
-    With a folder the state is saved after every round, and a training that finds one goes on from it; what comes out is
+    With a folder the state is saved after rounds, and a training that finds one goes on from it; what comes out is
     what an uninterrupted training gives, to the bit.
 
     Args:
@@ -79,40 +74,50 @@ def train(
         folder: for checkpoints, ``history.csv`` and logs; None: nothing is written.
 
     Raises:
-        Interrupted: by Ctrl-C, with a folder to resume from. Without one the training ends early.
+        Interrupted: by Ctrl-C or SIGTERM, with a folder to resume from. Without one the training ends early.
+        DataError: the folder has a checkpoint of another training.
+        FloatingPointError: the loss is no number.
     """
     if not len(training) or not len(validation):
         raise DataError("there is nothing to train or to validate on", remedy="give more series")
     began = time.perf_counter()
-    loader = Loader(training, options.batch_for(len(training)), seed=options.seed, num_workers=options.num_workers)
+    batch_size = options.batch_for(len(training))
+    loader = Loader(training, batch_size, seed=options.seed, num_workers=options.num_workers, shared=True)
+    checking = Loader(validation, EVALUATION_BATCH, shuffle=False, shared=True)
     rounds = Rounds(loader)
-    steps = options.epochs_for(len(loader)) * len(loader)
-    count = -(-steps // len(rounds))
+    count = -(-options.epochs_for(len(loader)) * len(loader) // len(rounds))
     task.plan(options, count * len(rounds))
     course = Course(options, count)
+    progress = Progress(course, count, len(rounds), "epoch" if len(rounds) == len(loader) else "round")
     messages: list[str] = []
-    checkpoint = None
-    resumed = 0
-    with listening() as wish, _quiet():
+    checkpoint, resumed, interrupted = None, 0, False
+    with listening() as wish, quiet(), torch.random.fork_rng(devices=[]):
         callbacks: list[Callback] = [Seeding(options.seed), course, Patience(wish)]
         if folder is not None:
-            identity = identity_of(options, training, validation, task)
-            callbacks.append(Checkpoints(folder / "checkpoints", identity))
-            callbacks.append(_HistoryFile(course, folder / "history.csv"))
-            checkpoint, resumed = find_checkpoint(folder / "checkpoints", identity, messages)
+            place, identity = folder / "checkpoints", identity_of(options, training, validation, task)
+            checkpoint, resumed = find_checkpoint(place, identity, messages)
+            callbacks += [Records(course, folder), Checkpoints(place, rounds, identity, checkpoint)]
         if options.verbose:
-            callbacks.append(Progress(course, count, len(rounds)))
+            callbacks.append(progress)
         trainer = make_trainer(options, count, callbacks, folder)
-        checking = Loader(validation, EVALUATION_BATCH, shuffle=False)
-        interrupted = False
+        if options.verbose and trainer.is_global_zero:
+            for message in messages + ([f"going on after {progress.word} {resumed}"] if resumed else []):
+                progress.say(message)
         try:
             trainer.fit(task, rounds, checking, ckpt_path=checkpoint, weights_only=False)
-        except Interrupted:
-            if folder is not None or not course.best:
+        except Halt:
+            if wish.at_once:
                 raise
+            if folder is not None or not course.best:
+                again = "" if folder is None else f"; the same call with {folder} goes on"
+                raise Interrupted(f"stopped after {len(course.history)} of {count} {progress.word}s{again}") from None
             interrupted = True
+        if folder is not None and trainer.is_global_zero:
+            write_history(course.history, folder / "history.csv")
     if course.best:
         task.load_state_dict(course.best)
+    # the task is kept for long, and the trainer knows the training data
+    task.trainer = None
     task.eval()
     return Outcome(course.history, course.best_round, time.perf_counter() - began, resumed, interrupted, messages)
 
@@ -144,84 +149,16 @@ def make_trainer(options: TrainingOptions, rounds: int, callbacks: list[Callback
         callbacks=callbacks,
         plugins=[TreeIO()],
         gradient_clip_val=options.gradient_clip or None,
-        logger=_logger(folder),
+        logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         default_root_dir=None if folder is None else str(folder),
-        log_every_n_steps=1,
     )
-
-
-def find_checkpoint(folder: Path, identity: dict[str, Any], messages: list[str]) -> tuple[str | None, int]:
-    """The newest checkpoint that can be read, and the rounds it has behind it."""
-    for name in ("last.safetensors", "previous.safetensors"):
-        path = folder / name
-        if not path.exists():
-            continue
-        try:
-            saved = read_tree(path)
-        except DamagedError as error:
-            messages.append(f"{error}; the checkpoint before it is used instead")
-            continue
-        states = {key.split("{")[0]: state for key, state in saved["callbacks"].items()}
-        other = [key for key, value in identity.items() if states["Checkpoints"]["identity"].get(key) != value]
-        if other:
-            raise DataError(
-                f"the run in {folder.parent} was started with other {' and '.join(other)}",
-                remedy="resume with the same data and options, or choose another folder",
-            )
-        return str(path), len(states["Course"]["history"])
-    return None, 0
-
-
-class _HistoryFile(Callback):
-    """The history as CSV, written anew after every round."""
-
-    def __init__(self, course: Course, path: Path) -> None:
-        self.course, self.path = course, path
-
-    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Write, on the first process."""
-        if trainer.is_global_zero:
-            out = io.StringIO()
-            writer = csv.DictWriter(out, self.course.history[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.course.history)
-            write_text(self.path, out.getvalue())
-
-
-def _logger(folder: Path | None) -> Any:
-    """TensorBoard's files in the run folder, where it is installed."""
-    if folder is None:
-        return False
-    try:
-        from lightning.pytorch.loggers import TensorBoardLogger  # noqa: PLC0415
-
-        return TensorBoardLogger(str(folder), name="tensorboard", version="")
-    except ModuleNotFoundError:
-        return False
 
 
 def _precision(accelerator: str) -> str:
     good = accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return "bf16-mixed" if good else "32-true"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Lightning's own remarks: what matters is said by us."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            for module in (r"lightning\.", r"torch\.optim\.lr_scheduler"):
-                warnings.filterwarnings("ignore", module=module)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

@@ -44,9 +44,9 @@ def write_tree(path: str | Path, tree: Any) -> None:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
-    except SafetensorError as error:
-        # what the library makes of a full disk
-        raise OSError(f"{path} could not be written: {error}") from error
+    except (SafetensorError, OSError) as error:
+        # the first is what the library makes of a full disk
+        raise OSError(f"{path} could not be written ({error}): check rights and space") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -76,8 +76,9 @@ def read_tree(path: str | Path) -> Any:
 def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
     total = zlib.crc32(text.encode())
     for name in sorted(tensors):
-        data = tensors[name].detach().contiguous().view(-1).view(torch.uint8).numpy()
-        total = zlib.crc32(data.tobytes(), zlib.crc32(name.encode(), total))
+        tensor = tensors[name]
+        total = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), total)
+        total = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy(), total)
     return f"{total:08x}"
 
 

@@ -1,0 +1,100 @@
+"""How commands end: exit codes, errors in one line, ``--debug`` at any place."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+DEBUG = "--debug"
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+#: Mistakes of users and of machines, as opposed to ours.
+EXPECTED = (ValueError, OSError, ModuleNotFoundError, FloatingPointError, MemoryError)
+# typer brings its own copy of click since 0.16, and uses the package before
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+_NAMED_BY_ARGUMENT = ("id", "time", "values", "label", "static", "targets", "duplicates")
+
+
+class Commands(TyperGroup):
+    """The commands, with 0 for success, 1 for failure, 2 for wrong usage and 130 for Ctrl-C."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run one of them and exit."""
+        words = list(sys.argv[1:] if args is None else args)
+        debug = DEBUG in words
+        code = self._code(prog_name or "contiformer", [word for word in words if word != DEBUG], debug, extra)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def _code(self, name: str, words: list[str], debug: bool, extra: dict[str, Any]) -> int:  # noqa: PLR0911
+        try:
+            with self.make_context(name, words, **extra) as context:
+                self.invoke(context)
+                return 0
+        except typer.Exit as end:
+            return int(end.exit_code)
+        except _UsageError as error:
+            return _wrong_usage(error)
+        except (KeyboardInterrupt, typer.Abort):
+            complain("stopped by Ctrl-C")
+            return INTERRUPTED
+        except BrokenPipeError:
+            # the reader has gone, as in `... | head`; nothing more can be said there, nor flushed at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILED
+        except EXPECTED as error:
+            complain(as_options(_in_one_line(error)))
+            return _traced(debug)
+        except Exception as error:
+            complain(f"unexpected {type(error).__name__}: {_in_one_line(error)}; {DEBUG} shows where, please report it")
+            return _traced(debug)
+
+
+def complain(problem: str) -> None:
+    """One line in red on stderr."""
+    typer.secho(f"Error: {problem}", fg="red", err=True)
+
+
+def as_options(text: str) -> str:
+    """Advice for Python in the words of the command line: ``time=`` is ``--time`` here.
+
+    Example:
+        >>> as_options("pass time=, and id= if there are several series")
+        'pass --time, and --id if there are several series'
+    """
+    for name in _NAMED_BY_ARGUMENT:
+        text = text.replace(f" {name}=", f" --{name} ").replace(f"--{name} ,", f"--{name},")
+    return text.replace("  ", " ").strip()
+
+
+def _in_one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _traced(debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    return FAILED
+
+
+def _wrong_usage(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return WRONG_USAGE
+    command = error.ctx.command_path if error.ctx is not None else "contiformer"
+    complain(f"{' '.join(error.format_message().split())} See `{command} --help`.")
+    return WRONG_USAGE

@@ -1,0 +1,254 @@
+"""Every form of input, and answers in the same form."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from contiformer import Classifier, Interpolator, Regressor
+from contiformer.data import DataError, Series, SeriesSet
+from contiformer.data.series_set import Schema
+from contiformer.estimators.tables import query_times
+from tests.estimators.problems import TINY, long_table, numbers, waves
+
+ROLES = {"id": "who", "time": "hour", "values": ["pH", "pulse"]}
+
+
+@pytest.fixture(scope="module")
+def by_table(X):
+    return Interpolator(**TINY).fit(pd.DataFrame(long_table(X)), **ROLES)
+
+
+def test_all_forms_give_the_same_numbers(X, interpolator, by_table):
+    at = [0.5, 3.0, 12.0]
+    listed = interpolator.predict(X, at=at)
+    series = SeriesSet([Series.of(t, v, id=f"p{n}") for n, (t, v) in enumerate(X)])
+    as_set = interpolator.predict(series, at=at)
+    assert [one.id for one in as_set] == [f"p{n}" for n in range(len(X))]
+    for one, values in zip(as_set, listed, strict=True):
+        np.testing.assert_allclose(one.values, values, rtol=1e-5, atol=1e-6)
+        assert one.times.tolist() == at
+    polars = by_table.predict(pl.DataFrame(long_table(X)), at=at)
+    pandas = by_table.predict(pd.DataFrame(long_table(X)), at=at)
+    assert isinstance(polars, pl.DataFrame)
+    assert isinstance(pandas, pd.DataFrame)
+    assert list(pandas.columns) == polars.columns == ["who", "hour", "pH", "pulse"]
+    np.testing.assert_allclose(pandas[["pH", "pulse"]].to_numpy(), polars[["pH", "pulse"]].to_numpy())
+    assert pandas["who"].tolist() == polars["who"].to_list() == [f"p{n}" for n in range(len(X)) for _ in at]
+    lazy = by_table.predict(pl.DataFrame(long_table(X)).lazy(), at=at)
+    assert lazy.equals(polars)
+
+
+def test_an_array_is_filled_in(X):
+    draw = np.random.default_rng(0)
+    array = np.cumsum(draw.normal(size=(8, 6, 2)), axis=1)
+    array[draw.random(array.shape) < 0.3] = np.nan
+    array[0, 4:] = np.nan  # a series that ends early is answered for to the end, like the others
+    array[:, 0] = 0.0
+    model = Interpolator(**TINY).fit(array)
+    filled = model.predict(array)
+    assert filled.shape == array.shape
+    assert np.isfinite(filled).all()
+    assert model.predict(array, at=[0.5, 9.0]).shape == (8, 2, 2)
+    ragged = model.predict(array, at=[[1.0]] * 7 + [[1.0, 2.0]])
+    assert ragged.shape == (8, 2, 2)
+    assert np.isnan(ragged[:7, 1]).all()
+    assert np.isfinite(ragged[7]).all()
+
+
+def test_times_to_ask_for(X, interpolator):
+    whole = interpolator.predict(X)
+    assert [len(values) for values in whole] == [len(times) for times, _ in X]
+    flat = interpolator.predict(X, at=[1.0, 2.0])
+    by_id = interpolator.predict(X, at={n: [1.0, 2.0] for n in range(len(X))})
+    nested = interpolator.predict(X, at=[np.array([1.0, 2.0])] * len(X))
+    words = interpolator.predict(X, at=["1.0", "2"])
+    for other in (by_id, nested, words, interpolator.predict(X, at=pd.Series([1.0, 2.0]))):
+        for a, b in zip(flat, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+    backwards = interpolator.predict(X, at=[2.0, 1.0])
+    np.testing.assert_allclose(backwards[0][::-1], flat[0], rtol=1e-5, atol=1e-6)
+    assert [values.shape for values in interpolator.predict(X, at=[])] == [(0, 2)] * len(X)
+    assert interpolator.predict(X, at=1.5)[0].shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        ([float("nan")], "at: .* not a finite time"),
+        (["noon"], "at.*not a time"),
+        ([[1.0], [2.0]], "at has 2 lists of times for 12 series"),
+        ({0: [1.0]}, "at has no times for the series 1"),
+        ([dt.datetime(2024, 1, 1)], "at has dates, and the times of X are numbers"),
+        ([1e300], "at has a time"),
+        ([1.0, [2.0]], "at are ragged"),
+    ],
+)
+def test_times_that_cannot_be_asked_for(X, interpolator, at, message):
+    with pytest.raises(DataError, match=message):
+        interpolator.predict(X, at=at)
+
+
+def test_std_and_quantiles(X, interpolator, by_table):
+    mean, std = interpolator.predict(X, at=[1.0, 20.0], return_std=True)
+    low, middle, high = (interpolator.predict(X, at=[1.0, 20.0], quantiles=[q]) for q in (0.1, 0.5, 0.9))
+    for n in range(len(X)):
+        assert (std[n] > 0).all()
+        np.testing.assert_allclose(middle[n], mean[n], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(high[n] - low[n], 2 * 1.2815515655446004 * std[n], rtol=1e-4)
+    table = by_table.predict(pd.DataFrame(long_table(X)), at=[1.0], quantiles=[0.1, 0.9])
+    assert list(table.columns[2:]) == ["pH_q0.1", "pH_q0.9", "pulse_q0.1", "pulse_q0.9"]
+    assert (table["pH_q0.1"] < table["pH_q0.9"]).all()
+    with pytest.raises(ValueError, match="quantiles"):
+        interpolator.predict(X, at=[1.0], quantiles=[0.0, 1.0])
+    with pytest.raises(ValueError, match="return_std and quantiles"):
+        interpolator.predict(X, at=[1.0], quantiles=[0.5], return_std=True)
+
+
+def test_a_model_without_spread_says_so(X):
+    model = Interpolator(law="point", **TINY).fit(X)
+    with pytest.raises(ValueError, match="law='gaussian'"):
+        model.predict(X, return_std=True)
+    with pytest.raises(ValueError, match="law='gaussian'"):
+        model.predict(X, quantiles=[0.5])
+
+
+def test_order_of_rows_and_columns_changes_nothing(X, y):
+    table = pd.DataFrame(long_table(X, y))
+    mixed = table.sample(frac=1, random_state=0)[["kind", "pulse", "hour", "pH", "who"]]
+    roles = {**ROLES, "label": "kind"}
+    a, b = Classifier(**TINY).fit(table, **roles), Classifier(**TINY).fit(mixed, **roles)
+    np.testing.assert_array_equal(a.predict_proba(table), b.predict_proba(table))
+    # without values= the columns of training are looked for by name, and others ignored
+    roles.pop("values")
+    c = Classifier(**TINY).fit(table, **roles)
+    np.testing.assert_array_equal(c.predict_proba(table), a.predict_proba(table))
+    np.testing.assert_array_equal(c.predict_proba(table.assign(note=1.0)), a.predict_proba(table))
+    shuffled = dict(zip(mixed["who"].unique(), c.predict_proba(mixed), strict=True))
+    for name, probability in zip(table["who"].unique(), c.predict_proba(table), strict=True):
+        np.testing.assert_allclose(shuffled[name], probability, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pd.Series(range(100, 112), dtype="int32"),
+        pd.Series([n + 0.0 for n in range(12)]),
+        pd.Series([f"x{n}" for n in range(12)], dtype="category"),
+    ],
+    ids=["int32", "float", "category"],
+)
+def test_ids_come_back_as_they_were(X, ids):
+    table = pd.DataFrame(long_table(X, ids=list(range(12))))
+    table["who"] = ids.iloc[table["who"]].reset_index(drop=True)
+    model = Interpolator(**TINY).fit(table, **ROLES)
+    out = model.predict(table, at=[1.0])
+    assert out["who"].dtype == table["who"].dtype
+    assert out["who"].tolist() == ids.tolist()
+    kinds = pl.DataFrame({name: pl.Series(table[name].tolist()) for name in table.columns})
+    kinds = kinds.with_columns(pl.col("who").cast(pl.Int16)) if ids.dtype == "int32" else kinds
+    assert model.predict(kinds, at=[1.0])["who"].dtype == kinds["who"].dtype
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Vienna"])
+def test_dates_come_back_as_dates(X, zone):
+    table = pd.DataFrame(long_table(X))
+    table["hour"] = pd.Timestamp("2024-03-01", tz=zone) + pd.to_timedelta(table["hour"].round(3), unit="h")
+    model = Interpolator(**TINY).fit(table, **ROLES)
+    same = model.predict(table)
+    # pandas' own unit may differ, the moments may not
+    assert same["hour"].tolist() == table["hour"].tolist()
+    asked = pd.date_range("2024-03-01T01:00", periods=3, freq="h", tz=zone)
+    assert model.predict(table, at=asked)["hour"].tolist() == asked.tolist() * len(X)
+    if zone is None:
+        words = model.predict(table, at=["2024-03-01T01:00:00", "2024-03-01 02:00"])
+        assert words["hour"].tolist() == asked[:2].tolist() * len(X)
+    polars = pl.DataFrame({name: table[name].tolist() for name in table.columns})
+    polars = polars.with_columns(pl.col("hour").dt.convert_time_zone(zone)) if zone else polars
+    assert model.predict(polars)["hour"].to_list() == polars["hour"].to_list()
+    with pytest.raises(DataError, match="times of X are numbers; the model was trained on dates"):
+        model.predict(pd.DataFrame(long_table(X)))
+
+
+def test_dates_of_a_set(X):
+    day = np.datetime64("2024-03-01T00:00:00", "us")
+    dated = [(day + (times * 3.6e9).astype("m8[us]"), values) for times, values in X]
+    model = Interpolator(**TINY).fit(dated)
+    at = [dt.datetime(2024, 3, 1, 1), dt.datetime(2024, 3, 1, 2)]
+    listed = model.predict(dated, at=at)
+    schema = Schema(dates=True)
+    answered = model.predict(SeriesSet([Series.of(*one) for one in dated], schema=schema), at=at)
+    assert answered.schema.dates
+    np.testing.assert_allclose(answered[3].values, listed[3], rtol=1e-5, atol=1e-6)
+
+
+def test_columns_that_are_missing(X, y):
+    table = pd.DataFrame(long_table(X, y))
+    model = Classifier(**TINY).fit(table, label="kind", **ROLES)
+    np.testing.assert_array_equal(
+        model.predict_proba(table.drop(columns="kind")), model.predict_proba(table.assign(kind=None))
+    )
+    with pytest.raises(DataError, match="no column 'pulse'"):
+        model.predict(table.drop(columns="pulse"))
+    with pytest.raises(DataError, match="no column 'hour'"):
+        model.predict(table.drop(columns="hour"))
+    with pytest.raises(DataError, match="no column 'kin'; did you mean 'kind'"):
+        Classifier(**TINY).fit(table, label="kin", **ROLES)
+    with pytest.raises(DataError, match="which column is the time"):
+        Classifier(**TINY).fit(table, id="who", label="kind")
+    with pytest.raises(DataError, match=r"values='pH' is one word; pass a list"):
+        Classifier(**TINY).fit(table, id="who", time="hour", values="pH", label="kind")
+    with pytest.raises(DataError, match="has no label; pass y"):
+        model.score(table.drop(columns="kind"))
+    twice = pd.concat([table, table])
+    with pytest.raises(DataError, match="row 2.*repeats series and time.*remove or average"):
+        model.predict(twice)
+
+
+def test_targets_and_static_features_of_a_table(X):
+    table = pd.DataFrame(long_table(X)).assign(age=lambda t: t["who"].str[1:].astype(float))
+    roles = {"id": "who", "time": "hour", "values": ["pH"], "static": ["age"], "targets": ["pulse"]}
+    model = Regressor(law="gaussian", **TINY).fit(table, **roles)
+    mean, std = model.predict(table.drop(columns="pulse"), at=[1.0], return_std=True)
+    assert list(mean.columns) == ["who", "hour", "pulse"]
+    assert np.isfinite(mean["pulse"]).all()
+    assert (std["pulse"] > 0).all()
+    assert model.evaluate(table)["mse"] > 0
+    with pytest.raises(DataError, match="no column 'age'"):
+        model.predict(table.drop(columns="age"))
+    with pytest.raises(DataError, match="no targets to compare with"):
+        model.evaluate(table.drop(columns="pulse"))
+    with pytest.raises(DataError, match="static features"):
+        model.predict([(t, v[:, :1]) for t, v in X])
+
+
+def test_labels_beside_a_table_and_in_a_set(X, y):
+    table = pd.DataFrame(long_table(X))
+    kinds = pd.Series(y)
+    model = Classifier(**TINY).fit(table, kinds, **ROLES)
+    labelled = SeriesSet([Series.of(t, v, label=kind) for (t, v), kind in zip(X, y, strict=True)])
+    other = Classifier(**TINY).fit(labelled)
+    assert 0 <= other.score(labelled) <= 1
+    assert model.score(table, y) == pytest.approx(np.mean(model.predict(table) == kinds))
+    weights = np.arange(len(y))
+    right = model.predict(table) == kinds
+    assert model.score(table, y, sample_weight=weights) == pytest.approx(np.average(right, weights=weights))
+
+
+def test_no_times_for_a_lost_series():
+    data = SeriesSet([Series.of([0.0], [[1.0]], id="a"), Series.of([0.0], [[1.0]], id="b")])
+    with pytest.raises(DataError, match="at has no times for the series 'b'"):
+        query_times({"a": [1.0]}, data)
+
+
+def test_numbers_of_the_regressor_are_an_array_whatever_the_form(X, regressor):
+    said = regressor.predict(X)
+    assert said.shape == (len(X),)
+    assert regressor.score(X, numbers(X)) == pytest.approx(
+        1 - np.sum((said - numbers(X)) ** 2) / np.sum((np.array(numbers(X)) - np.mean(numbers(X))) ** 2)
+    )
+    with pytest.raises(ValueError, match="at and return_std"):
+        regressor.predict(X, at=[1.0])
+    assert len(waves(3)[0]) == len(regressor.predict(waves(3)[0]))
