@@ -4,7 +4,9 @@ import math
 import multiprocessing
 import os
 import signal
+import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch.utils.tensorboard  # the fork server has it then
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from contiformer.backbones import make_backbone
 from contiformer.backbones.base import Backbone
 from contiformer.data import Series, SeriesSet
 from contiformer.tasks import InputOptions, Inputs, Task
@@ -41,9 +44,12 @@ class Small(Backbone):
 class WhichKind(Task):
     """The smallest task with everything that may go wrong: thinning, weights, metrics over series of all processes."""
 
-    def __init__(self, dropout, keep):
+    def __init__(self, dropout, keep, backbone):
         inputs = Inputs(InputOptions(channels=1))
-        super().__init__(Small(inputs.size, dropout), inputs)
+        small = Small(inputs.size, dropout)
+        super().__init__(
+            make_backbone(backbone, inputs.size, d_model=8, dropout=dropout) if backbone else small, inputs
+        )
         self.keep = keep
         self.head = nn.Linear(8, 1)
 
@@ -80,13 +86,21 @@ def two_kinds(count, seed=0):
     return SeriesSet(series, classes=[0, 1])
 
 
-def new_task(dropout=0.1, keep=0.75):
+def new_task(dropout=0.1, keep=0.75, backbone=""):
     torch.manual_seed(1)
-    return WhichKind(dropout, keep)
+    return WhichKind(dropout, keep, backbone)
 
 
 def options(**given):
-    common = {"max_epochs": 6, "min_steps": 0, "batch_size": 4, "learning_rate": 0.01, "patience": 1.0, "verbose": 0}
+    common = {
+        "max_epochs": 6,
+        "min_steps": 0,
+        "batch_size": 4,
+        "keep": "best",
+        "learning_rate": 0.01,
+        "patience": 1.0,
+        "verbose": 0,
+    }
     return TrainingOptions(**{**common, **given})
 
 
@@ -97,32 +111,56 @@ def run(folder=None, *, series=23, checked=9, task=None, **given):
     return task, outcome
 
 
-def job(folder, result, longest, die_at, after, given):
-    """In a process of its own: train, and write down what came out. It kills itself at a move of a file, if asked to."""
+def job(folder, result, given, *, longest=500, die_at=0, after=False, rank=0, world=1, port=0, task):
+    """In a process of its own: train, and write down what came out; die at a move of a file, if asked to."""
+    # not "forkserver" as in this process: readers would import everything anew
+    multiprocessing.set_start_method("fork", force=True)
     torch.set_num_threads(1)
     rounds.LONGEST = longest
+    if world > 1:
+        # what torchrun says to the processes that it starts
+        words = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "GROUP_RANK": 0}
+        words |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+        os.environ.update({name: str(value) for name, value in words.items()})
     if die_at:
         callbacks.CHECKPOINT_SHARE = math.inf
-        moves, move = iter(range(1, die_at + 1)), Path.replace
-
-        def move_or_die(path, target):
-            number = next(moves)
-            if number == die_at and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            moved = move(path, target)
-            if number == die_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return moved
-
-        Path.replace = move_or_die
-    task, outcome = run(folder, **given)
-    write_tree(result, {"best": task.state_dict(), "history": outcome.history, "messages": outcome.messages})
+        die_at_a_move(die_at, after)
+    trained, outcome = run(folder, task=new_task(**task), **given)
+    write_tree(result, {"best": trained.state_dict(), "history": outcome.history, "messages": outcome.messages})
 
 
-def start(folder, result, *, longest=500, die_at=0, after=False, **given):
-    process = PROCESSES.Process(target=job, args=(folder, result, longest, die_at, after, given))
+def die_at_a_move(number, after):
+    """SIGKILL right before or after a file is moved for the given time."""
+    numbers, move = count(1), Path.replace
+
+    def move_or_die(path, target):
+        this = next(numbers)
+        if this == number and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        moved = move(path, target)
+        if this == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return moved
+
+    Path.replace = move_or_die
+
+
+_OF_THE_JOB = {"longest", "die_at", "after", "rank", "world", "port"}
+
+
+def start(folder, result, task=None, **given):
+    """A process at work."""
+    own = {name: given.pop(name) for name in _OF_THE_JOB & given.keys()}
+    process = PROCESSES.Process(target=job, args=(folder, result, given), kwargs={**own, "task": task or {}})
     process.start()
     return process
+
+
+def wait_for_rounds(folder, number, process):
+    """Until the history has so many rows, or the process has ended."""
+    path = folder / "history.csv"
+    while process.is_alive() and not (path.exists() and len(path.read_text().splitlines()) > number):
+        time.sleep(0.005)
 
 
 def finished(folder, result, **given):
@@ -136,7 +174,9 @@ def finished(folder, result, **given):
 def result_of(folder, result):
     last = read_tree(folder / "checkpoints" / "last.safetensors")
     # the parts that cannot depend on when it was killed: weights, optimizer, schedule, order and history
-    state = {name: last[name] for name in ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "callbacks")}
+    state = {
+        name: last[name] for name in ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "callbacks")
+    }
     state["callbacks"] = {name.split("{")[0]: value for name, value in state["callbacks"].items()}
     return {**read_tree(result), "last": state, "csv": (folder / "history.csv").read_text()}
 

@@ -62,7 +62,8 @@ def test_a_damaged_last_checkpoint(damage, stopped, whole, capfd):
     assert outcome.resumed == 1
     assert "last.safetensors is" in outcome.messages[0]
     assert "previous.safetensors" in outcome.messages[1]
-    assert all(message in capfd.readouterr().err for message in outcome.messages)
+    shown = capfd.readouterr().err
+    assert all(message in shown for message in outcome.messages)
     assert same((dict(task.state_dict()), outcome.history), whole)
 
 

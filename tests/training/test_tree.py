@@ -24,9 +24,9 @@ leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 keys = st.text(max_size=4) | st.integers()
 trees = st.recursive(
     leaves,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(keys, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(keys, inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -104,7 +104,7 @@ def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tree.os, "fsync", fail)
-    with pytest.raises(OSError, match="could not be written.*No space left"):
+    with pytest.raises(OSError, match=r"could not be written.*No space left"):
         write_tree(tmp_path / "a", {"new": 1})
     assert read_tree(tmp_path / "a") == {"old": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
@@ -138,6 +138,6 @@ def small_disk(tmp_path):
 
 def test_a_full_disk(small_disk):
     write_tree(small_disk / "a", {"old": 1})
-    with pytest.raises(OSError, match="could not be written.*[Nn]o space"):
+    with pytest.raises(OSError, match=r"could not be written.*[Nn]o space"):
         write_tree(small_disk / "a", {"new": torch.zeros(100_000)})
     assert read_tree(small_disk / "a") == {"old": 1}

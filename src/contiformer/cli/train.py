@@ -69,9 +69,10 @@ def train(
 
       contiformer train interpolation --data spirals --config small.yaml --set learning_rate=0.01
     """
+    given = dict(locals())
     from contiformer.cli import run_folder  # noqa: PLC0415
 
-    start = _resolve(task, locals_of(locals()))
+    start = _resolve(task, given)
     folder = output or default_folder(start)
     saved = run_folder.read_start(folder)
     if saved is not None:
@@ -88,11 +89,6 @@ def train(
         if done:
             typer.echo(f"{folder} was not finished; going on after epoch {len(done[-1])}", err=True)
     _train(start, folder)
-
-
-def locals_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a command, by name."""
-    return {name: value for name, value in arguments.items() if name != "run_folder"}
 
 
 def _resolve(task: str, given: dict[str, Any]) -> Start:
@@ -206,7 +202,7 @@ def _conclude(estimator: Any, start: Start, folder: Path) -> None:
     epochs, seconds = sum(estimator.metrics_["epochs"]), estimator.metrics_["seconds"]
     show_metrics(f"{start.task} of {start.source.name}, {epochs} epochs, {seconds:.0f} s", columns)
     typer.echo(f"wrote {folder}: model.safetensors, config.json, metrics.json, README.md, history.csv, checkpoints/")
-    at = "" if start.task == "classification" else " --at 0:1:0.1" if start.task == "interpolation" else ""
+    at = " --at 0:1:0.1" if start.task == "interpolation" else ""
     next_steps = [f"contiformer evaluate {folder}"] if test is not None else []
     next_steps += [f"contiformer predict {folder} --input FILE{at}", f"contiformer plot {folder}"]
     typer.echo("next: " + "\n      ".join(next_steps))

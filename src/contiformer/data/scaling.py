@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from statistics import NormalDist
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,12 @@ from contiformer.data.series_set import SeriesSet
 _FORMAT = 1
 _Numbers = tuple[float, ...]
 Origin = Literal["first", "global"]
+Law = Literal["standard", "normal scores"]
+#: Values and the normal scores that they get, for one channel.
+_Scores = tuple[_Numbers, _Numbers]
+_KNOTS = 33
+#: Values of a channel that its quantiles are taken from, at most.
+_SAMPLE = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,9 @@ class Scaling:
         start: the earliest training time.
         unit: what becomes 1; by default the 95 % quantile of the spans of the training series.
         static_mean, static_std, target_mean, target_std: the same for static features and target series.
+        scores, static_scores: with the law "normal scores", for each channel quantiles and what they become: the values
+            get the distribution of a standard normal variable, and outliers end where the others do. There is no way
+            back then.
 
     Shifting all times, or measuring them in another unit, changes nothing in what comes out.
 
@@ -52,10 +62,16 @@ class Scaling:
     static_std: _Numbers = ()
     target_mean: _Numbers = ()
     target_std: _Numbers = ()
+    scores: tuple[_Scores, ...] = ()
+    static_scores: tuple[_Scores, ...] = ()
 
     @classmethod
-    def fit(cls, train: SeriesSet, *, origin: Origin = "first", unit: float | None = None) -> Scaling:
-        """Statistics of the training series, in one pass."""
+    def fit(
+        cls, train: SeriesSet, *, origin: Origin = "first", unit: float | None = None, law: Law = "standard"
+    ) -> Scaling:
+        """Statistics of the training series."""
+        if law not in get_args(Law):
+            raise DataError(f"law {law!r} is unknown", remedy="pass 'standard' or 'normal scores'")
         if origin not in ("first", "global"):
             raise DataError(f"origin {origin!r} is unknown", remedy="pass 'first' or 'global'")
         values, static, target = (_Moments(len(n)) for n in (train.channels, train.schema.static, train.schema.targets))
@@ -75,7 +91,9 @@ class Scaling:
             unit = longest if longest > 0 else max(spans, default=0.0) or 1.0
         if not (np.isfinite(unit) and unit > 0):
             raise DataError(f"a time unit of {unit} cannot be divided by", remedy="pass a positive number")
-        return cls(train.channels, *values.result(), origin, start, float(unit), *static.result(), *target.result())
+        moments = (*values.result(), origin, start, float(unit), *static.result(), *target.result())
+        scores = _all_scores(train) if law == "normal scores" else ((), ())
+        return cls(train.channels, *moments, *scores)
 
     def origin_of(self, series: Series) -> float:
         """The time that becomes 0 in this series."""
@@ -100,13 +118,21 @@ class Scaling:
         return replace(
             series,
             times=self.times(series.times, series),
-            values=_scaled(series.values, self.mean, self.std),
-            static=None if series.static is None else _scaled(series.static, self.static_mean, self.static_std),
+            values=self._values(series.values),
+            static=None if series.static is None else self._static(series.static),
             target_times=target_times,
             target_values=None
             if series.target_values is None
             else _scaled(series.target_values, self.target_mean, self.target_std),
         )
+
+    def _values(self, values: NDArray[Any]) -> NDArray[Any]:
+        return _scored(values, self.scores) if self.scores else _scaled(values, self.mean, self.std)
+
+    def _static(self, static: NDArray[Any]) -> NDArray[Any]:
+        if self.static_scores:
+            return _scored(static[None], self.static_scores)[0]
+        return _scaled(static, self.static_mean, self.static_std)
 
     def apply(self, data: SeriesSet) -> SeriesSet:
         """All series, scaled; times are no dates any more, and values have no units."""
@@ -117,6 +143,8 @@ class Scaling:
 
     def undo_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """[..., C] back in the units of the data."""
+        if self.scores:
+            raise DataError("normal scores cannot be turned back into values", remedy="use the law 'standard'")
         return _unscaled(values, self.mean, self.std)
 
     def undo_targets(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -137,7 +165,7 @@ class Scaling:
                 raise DataError(f"a scaling of format {version}, this version reads {_FORMAT}", remedy="upgrade")
             if data["origin"] not in ("first", "global") or not data["unit"] > 0:
                 raise TypeError("origin or unit")
-            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+            fields: dict[str, Any] = {k: _tuples(v) for k, v in data.items()}
             return cls(**fields)
         except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"not a saved scaling ({error})", remedy="fit it again") from None
@@ -150,6 +178,36 @@ class Scaling:
     def load(cls, path: str | Path) -> Scaling:
         """Read what :meth:`save` wrote."""
         return cls.from_json(read_text(path))
+
+
+def _tuples(data: Any) -> Any:
+    return tuple(map(_tuples, data)) if isinstance(data, list) else data
+
+
+def _all_scores(train: SeriesSet) -> tuple[tuple[_Scores, ...], tuple[_Scores, ...]]:
+    """Of the channels, and of the static features."""
+    stride = max(1, int(train.lengths.sum()) // _SAMPLE)
+    some = [train[n] for n in range(0, len(train), stride)]
+    values = np.concatenate([one.values for one in some]) if some else np.zeros((0, len(train.channels)))
+    static = np.stack([one.static for one in some if one.static is not None]) if train.schema.static else None
+    return tuple(map(_scores, values.T)), () if static is None else tuple(map(_scores, static.T))
+
+
+def _scores(column: NDArray[Any]) -> _Scores:
+    """Quantiles of a column, and the normal scores of their levels; equal quantiles share the mean of theirs."""
+    known = column[~np.isnan(column)].astype(np.float64)
+    if not len(known):
+        return (0.0,), (0.0,)
+    levels = np.clip(np.linspace(0, 1, _KNOTS), 1e-3, 1 - 1e-3)
+    normal = np.array([NormalDist().inv_cdf(level) for level in levels])
+    knots, which = np.unique(np.quantile(known, levels), return_inverse=True)
+    mean = np.bincount(which, normal) / np.bincount(which)
+    return tuple(knots.tolist()), tuple(mean.tolist())
+
+
+def _scored(values: NDArray[Any], scores: tuple[_Scores, ...]) -> NDArray[Any]:
+    columns = [np.interp(values[:, n], *one) for n, one in enumerate(scores)]
+    return np.where(np.isnan(values), np.nan, np.stack(columns, axis=1)).astype(values.dtype)
 
 
 class _Moments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from contiformer.backbones import BACKBONES, check_capabilities, make_backbone
 from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
-from contiformer.data.scaling import Origin, Scaling
+from contiformer.data.scaling import Law, Origin, Scaling
 from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators import store
 from contiformer.estimators.limits import refuse_endless, refuse_extreme
@@ -47,6 +47,8 @@ class Estimator(BaseEstimator):
         keep_points, most_points, noise: what a training step sees of each series: a random share of the points, at most
             so many, with noise of this size beside 1.
         validation: share of the series (of the time, in forecasting) that is held out to choose by.
+        scaling: of the values: "standard", by mean and standard deviation; "normal scores", by ranks, for skewed
+            channels with outliers; "auto": by ranks where channels are missing at some points, as in clinical records.
         time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
         max_epochs, min_steps, batch_size, learning_rate, warmup, field_rate, weight_decay, gradient_clip, averaging,
             patience, keep, seed, accelerator, devices, num_nodes, precision, num_workers, verbose: see
@@ -66,6 +68,7 @@ class Estimator(BaseEstimator):
     noise: float = 0.0
     validation: float = 0.2
     time_origin: Origin = "first"
+    scaling: Literal["auto", "standard", "normal scores"] = "standard"
     max_epochs: int = 100
     min_steps: int = 400
     batch_size: int | None = None
@@ -76,7 +79,7 @@ class Estimator(BaseEstimator):
     gradient_clip: float = 1.0
     averaging: float = 0.98
     patience: float = 0.3
-    keep: str = "best"
+    keep: Literal["auto", "best", "last"] = "best"
     seed: int = 0
     accelerator: str = "auto"
     devices: int | str = "auto"
@@ -118,7 +121,8 @@ class Estimator(BaseEstimator):
         folds = round(1 / share)
         if len(data) < 2:
             raise DataError(
-                "one series cannot be divided into training and validation", remedy="give more, or validation_data="
+                "one series (n_samples=1) cannot be divided into training and validation",
+                remedy="give more, or validation_data=",
             )
         folds = min(folds, len(data))
         stratify = data.schema.classes is not None
@@ -136,9 +140,8 @@ class Estimator(BaseEstimator):
         folder = None if self.run_dir is None else Path(self.run_dir)
         options = self._training_options()
         self.columns_, self.schema_ = columns, data.schema
-        with np.errstate(over="ignore", invalid="ignore"):
-            self.scaling_ = self._fit_scaling(data)
-        refuse_endless(self.scaling_)
+        refuse_endless(data)
+        self.scaling_ = self._fit_scaling(data)
         self.config_ = self._describe(data)
         self.tasks_: list[Task] = []
         self.outcomes_: list[Outcome] = []
@@ -194,7 +197,10 @@ class Estimator(BaseEstimator):
         }
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
-        return Scaling.fit(data, origin=self.time_origin)
+        law: Law = "standard" if self.scaling == "auto" else self.scaling
+        if self.scaling == "auto" and has_gaps(data):
+            law = "normal scores"
+        return Scaling.fit(data, origin=self.time_origin, law=law)
 
     def _describe(self, data: SeriesSet) -> dict[str, Any]:
         """Everything that is needed to build the model again."""
@@ -349,6 +355,11 @@ def _gaps(data: SeriesSet) -> tuple[float, bool]:
             medians.append(float(np.median(gaps[gaps > 0])))
         missing = missing or not bool(series.observed.all())
     return (float(np.median(medians)) if medians else 1.0), missing
+
+
+def has_gaps(data: SeriesSet) -> bool:
+    """Whether channels are missing at some points."""
+    return any(not bool(one.observed.all()) for one in data)
 
 
 def _first_process() -> bool:

@@ -14,7 +14,7 @@ from sklearn.base import ClassifierMixin
 from contiformer.data.errors import DataError
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import Estimator, columns_of
+from contiformer.estimators.base import Estimator, columns_of, has_gaps
 from contiformer.estimators.labels import with_labels
 from contiformer.estimators.tables import read
 from contiformer.tasks.classification import Classification
@@ -28,6 +28,8 @@ class Classifier(ClassifierMixin, Estimator):
 
     Attributes:
         pooling: how states become one: "learned", "mean" or "last".
+        summaries: show mean, spread, extremes, ends and count of each channel to the head, see
+            :class:`~contiformer.tasks.pooled.PooledHead`; None: where channels are missing at some points.
         class_weight: None, "balanced", or a dictionary from classes to weights.
         label_smoothing: see :class:`~contiformer.tasks.Classification`.
         warp: size of the random changes of the clock that a training step sees, see :class:`~contiformer.tasks.View`.
@@ -42,10 +44,16 @@ class Classifier(ClassifierMixin, Estimator):
         ((6,), (6, 2))
     """
 
+    scaling: Literal["auto", "standard", "normal scores"] = "auto"
     pooling: Literal["learned", "mean", "last"] = "learned"
+    summaries: bool | None = None
     class_weight: str | dict[Any, float] | None = None
     label_smoothing: float = 0.1
     warp: float = 0.2
+    learning_rate: float = 4e-3
+    max_epochs: int = 8
+    keep: Literal["auto", "best", "last"] = "auto"
+    patience: float = 1.0
 
     task_name: ClassVar[str] = "classification"
 
@@ -110,7 +118,8 @@ class Classifier(ClassifierMixin, Estimator):
         return {
             "classes": len(training.classes),
             "pooling": self.pooling,
-            "dropout": 0.0,
+            "summaries": has_gaps(training) if self.summaries is None else self.summaries,
+            "dropout": self.dropout,
             "class_weights": self._class_weights(training),
             "label_smoothing": self.label_smoothing,
             "view": self._view(),
@@ -156,7 +165,8 @@ class Classifier(ClassifierMixin, Estimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each series."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy; y None: by the labels that X has."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from contiformer.data.cuts import cut_windows
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
-from contiformer.data.scaling import Scaling
+from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import columns_of
 from contiformer.estimators.labels import without_labels
@@ -25,6 +25,10 @@ from contiformer.training.trainer import EVALUATION_BATCH
 
 #: With fewer series than this the last stretch of each is what is validated on, otherwise some of the series.
 _MANY = 10
+#: Seconds.
+DAY, YEAR = 86400.0, 365.2425 * 86400.0
+#: Windows that are judged after each epoch, evenly spaced: neighbouring ones tell nearly the same.
+MOST_VALIDATED = 256
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -41,6 +45,8 @@ class Forecaster(ValueEstimator):
         law: "quantiles": the mean and ``quantiles``; "gaussian"; or "point" for the mean alone.
         quantiles: levels to learn, for that law.
         separate, past: see :class:`~contiformer.tasks.Forecasting`.
+        seasons: periods in time that the future may depend on; None: day, week and year where times are dates, as far
+            as the steps and the length of the training series let them be seen.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
     Example:
@@ -50,6 +56,8 @@ class Forecaster(ValueEstimator):
         (2, 1)
     """
 
+    d_model: int = 32
+    window: int = 2
     horizon: int = 24
     step: float | None = None
     history: int | None = None
@@ -57,6 +65,11 @@ class Forecaster(ValueEstimator):
     quantiles: tuple[float, ...] = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
     separate: bool = True
     past: int | None = None
+    seasons: tuple[float, ...] | None = None
+    time_origin: Origin = "global"
+    max_epochs: int = 8
+    keep: Literal["auto", "best", "last"] = "auto"
+    patience: float = 1.0
 
     task_name: ClassVar[str] = "forecasting"
 
@@ -131,13 +144,29 @@ class Forecaster(ValueEstimator):
     def _examples(self, data: SeriesSet) -> SeriesSet:
         return self._cut(data)
 
+    def _seasons(self, training: SeriesSet) -> list[float]:
+        if self.seasons is not None or not training.schema.dates or self.time_origin == "first":
+            return list(self.seasons or ())
+        starts = [one.times[0] for one in training if len(one)]
+        ends = [one.times[-1] for one in training if len(one)]
+        longest = max(ends) - min(starts)
+        return [period for period in (DAY, 7 * DAY, YEAR) if 2 * self.step_ <= period <= longest / 2]
+
     def _input_options(self) -> dict[str, Any]:
         return {"channels": 1} if self.separate else {}
+
+    def _validation_form(self, data: SeriesSet) -> SeriesSet:
+        if len(data) <= MOST_VALIDATED:
+            return data
+        return data.select(np.linspace(0, len(data) - 1, MOST_VALIDATED).round().astype(int))
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         return {
             "outputs": 1 if self.separate else len(training.channels),
             "separate": self.separate,
+            "seasons": self._seasons(training),
+            "start": 0.0 if scaling.origin == "first" else scaling.start,
+            "unit": scaling.unit,
             "past": self._history - 1 if self.past is None else self.past,
             "law": self.law,
             "quantiles": list(self.quantiles) if self.law == "quantiles" else [],

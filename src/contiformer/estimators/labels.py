@@ -47,17 +47,20 @@ def with_labels(data: SeriesSet, y: Any, *, classes: bool) -> SeriesSet:
         kinds = {isinstance(label, str) for label in labels}
         if len(kinds) > 1:
             raise DataError("some labels are words and some numbers", remedy="use one kind")
+        broken = next((label for label in labels if isinstance(label, float) and not label.is_integer()), None)
+        if broken is not None:
+            raise DataError(f"Unknown label type: {broken!r} is no class", remedy="use Regressor for numbers")
         known = tuple(sorted(set(labels)))
     series = [replace(one, label=label) for one, label in zip(data, labels, strict=True)]
     return SeriesSet(series, schema=replace(data.schema, classes=known), notes=data.notes)
 
 
 def _listed(y: Any) -> list[Any]:
-    if isinstance(y, str) or np.ndim(y) == 0:
-        raise DataError(f"y is {y!r}", remedy="pass one label for each series; name a column of a table in label=")
-    given = y.to_numpy() if hasattr(y, "to_numpy") else y
     # a list is not made an array: words beside NaN would become words
+    given = y if isinstance(y, list | tuple) else np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     shape = np.shape(given)
+    if not shape:
+        raise DataError(f"y is {y!r}", remedy="pass one label for each series; name a column of a table in label=")
     if len(shape) == 2 and shape[1] == 1:
         given = np.asarray(given)[:, 0]
     elif len(shape) != 1:

@@ -5,26 +5,36 @@ from __future__ import annotations
 import numpy as np
 
 from contiformer.data.errors import DataError
-from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 
 #: In standard deviations of the training data, and in the model's unit of time: squares of them fit into float32.
 LARGEST_VALUE = 1e15
 FARTHEST_TIME = 1e9
+_SQUARABLE = 1e140
 
 
-def refuse_endless(scaling: Scaling) -> None:
-    """Refuse a scaling that was fitted on values whose squares are infinite.
+def refuse_endless(data: SeriesSet) -> None:
+    """Refuse training data whose squares are infinite in float64.
 
     Raises:
-        DataError: naming the channel.
+        DataError: naming series, and channel, feature or target.
     """
-    for name, mean, std in zip(scaling.channels, scaling.mean, scaling.std, strict=True):
-        if not (np.isfinite(mean) and np.isfinite(std)):
-            raise DataError(f"the values of channel {name!r} are too large", remedy="give it in a larger unit")
-    others = (*scaling.static_mean, *scaling.static_std, *scaling.target_mean, *scaling.target_std)
-    if not np.isfinite(others).all():
-        raise DataError("static features or targets are too large", remedy="give them in a larger unit")
+    schema = data.schema
+    for n, series in enumerate(data):
+        for names, values in (
+            (schema.channels, series.values),
+            (schema.static, series.static),
+            (schema.targets, series.target_values),
+        ):
+            if values is None:
+                continue
+            largest = np.nan_to_num(np.abs(np.atleast_2d(values))).max(axis=0, initial=0.0)
+            if float(largest.max(initial=0.0)) > _SQUARABLE:
+                raise DataError(
+                    f"series {n if series.id is None else repr(series.id)} has the value {largest.max():.1g} in "
+                    f"{names[int(largest.argmax())]!r}",
+                    remedy="use NaN for what was not observed, or give it in a larger unit",
+                )
 
 
 def refuse_extreme(scaled: SeriesSet) -> None:

@@ -22,6 +22,7 @@ _RANGES = {
     "keep_points": (0, 1, False),
     "noise": (0, 1e6, True),
     "warp": (0, 10, True),
+    "most_points": (1, math.inf, True),
     "label_smoothing": (0, 0.999, True),
 }
 
@@ -38,7 +39,7 @@ def check_parameters(estimator: Any) -> None:
         if not _fits(value, hints[field.name]):
             raise ValueError(f"{field.name} must be {_described(hints[field.name])}, got {value!r}")
         least, most, itself = _RANGES.get(field.name, (-math.inf, math.inf, True))
-        if field.name in _RANGES and not (least <= value <= most and (itself or value > least)):
+        if field.name in _RANGES and value is not None and not (least <= value <= most and (itself or value > least)):
             lower = f"{'at least' if itself else 'above'} {least:g}"
             upper = "" if most == math.inf else f" and at most {most:g}"
             raise ValueError(f"{field.name} must be {lower}{upper}, got {value!r}")

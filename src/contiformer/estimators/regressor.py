@@ -15,7 +15,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import columns_of
+from contiformer.estimators.base import columns_of, has_gaps
 from contiformer.estimators.labels import with_labels, without_labels
 from contiformer.estimators.tables import answer, query_times, read
 from contiformer.estimators.values import ValueEstimator
@@ -36,12 +36,16 @@ class Regressor(RegressorMixin, ValueEstimator):
 
     Attributes:
         pooling: how states become one: "learned", "mean" or "last".
+        summaries: show mean, spread, extremes, ends and count of each channel to the head, see
+            :class:`~contiformer.tasks.pooled.PooledHead`; None: where channels are missing at some points.
         law: for target series: "point" or "gaussian".
         frames: (height, width) when the channels are the pixels of pictures.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
     """
 
+    scaling: Literal["auto", "standard", "normal scores"] = "auto"
     pooling: Literal["learned", "mean", "last"] = "learned"
+    summaries: bool | None = None
     law: Literal["point", "gaussian"] = "point"
     frames: tuple[int, int] | None = None
 
@@ -104,6 +108,7 @@ class Regressor(RegressorMixin, ValueEstimator):
             "mean": float(labels.mean()),
             "std": spread if spread > 0 else 1.0,
             "pooling": self.pooling,
+            "summaries": has_gaps(training) if self.summaries is None else self.summaries,
             "dropout": self.dropout,
             "view": self._view(),
         }
@@ -158,6 +163,7 @@ class Regressor(RegressorMixin, ValueEstimator):
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """MSE, RMSE, MAE, and R² for numbers; target series are judged in scaled units."""
+        self._check_fitted()
         data = read(X, self.columns_, self.schema_.channels)[0]
         if self._in_time:
             if not data.schema.targets:

@@ -60,6 +60,10 @@ def form_of(X: Any) -> Form:
         return "array"
     if isinstance(X, Sequence) or (isinstance(X, np.ndarray) and X.dtype == object):
         return "list"
+    if hasattr(X, "toarray"):
+        raise DataError("X is a sparse matrix", remedy="pass X.toarray()")
+    if hasattr(X, "__array__"):
+        return "array"
     raise DataError(
         f"X is a {type(X).__name__}",
         remedy="pass a SeriesSet, a DataFrame, an array [n, L, C] or a list of (times, values)",

@@ -8,7 +8,8 @@ from pathlib import Path
 from contiformer.reports.figures import BLUE, GREY, INK, ORANGE, new_figure, quiet, save
 
 History = Sequence[dict[str, float]]
-_NOT_METRICS = ("round", "step", "train_loss")
+#: The first of these that there is gets a panel beside the metric that was chosen by.
+_ALSO = ("accuracy", "rmse")
 
 
 def draw_learning(histories: Sequence[History], path: Path, monitor: str, mode: str) -> Path:
@@ -20,8 +21,10 @@ def draw_learning(histories: Sequence[History], path: Path, monitor: str, mode: 
         monitor: the metric to choose by.
         mode: "min" or "max".
     """
-    others = [name for name in histories[0][0] if name not in (*_NOT_METRICS, monitor, "score", "nll")][:1]
-    shown = ["train_loss", monitor, *others]
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
+    others = [name for name in _ALSO if name in histories[0][0] and name != monitor][:1]
+    shown = list(dict.fromkeys(["train_loss", monitor, *others]))
     figure = new_figure(3.6 * len(shown), 3.0)
     panels = figure.subplots(1, len(shown), squeeze=False)[0]
     for panel, name in zip(panels, shown, strict=True):
@@ -50,7 +53,9 @@ def draw_learning(histories: Sequence[History], path: Path, monitor: str, mode: 
         label = "training loss" if name == "train_loss" else f"validation {_plain(name)}"
         panel.set(xlabel="epoch", title=label)
         panel.title.set_fontsize(10)
-        if name == "train_loss" and min(row[name] for history in histories for row in history) > 0:
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        numbers = [row[name] for history in histories for row in history]
+        if name == "train_loss" and 0 < 10 * min(numbers) < max(numbers):
             panel.set_yscale("log")
         quiet(panel)
     return save(figure, path)

@@ -107,20 +107,24 @@ class Task(LightningModule):
     def calibrate(self, batches: Any) -> None:
         """Adjust what the validation series tell about the model's certainty; nothing by default."""
 
+    def rate_of(self, name: str) -> float:
+        """Share of the learning rate for a parameter."""
+        return self.options.field_rate if "_field." in name else 1.0
+
+    def decay_of(self, name: str, parameter: Tensor) -> float:
+        """Weight decay of a parameter."""
+        return self.options.weight_decay if parameter.dim() > 1 else 0.0
+
     def configure_optimizers(self) -> Any:
         """AdamW with warm-up and cosine; vector fields learn slower, and only matrices decay."""
         options = self.options
         groups = defaultdict(list)
         for name, parameter in self.named_parameters():
-            groups["_field." in name, parameter.dim() > 1].append(parameter)
+            groups[self.rate_of(name), self.decay_of(name, parameter)].append(parameter)
         optimizer = torch.optim.AdamW(
             [
-                {
-                    "params": parameters,
-                    "lr": options.learning_rate * (options.field_rate if field else 1.0),
-                    "weight_decay": options.weight_decay if matrix else 0.0,
-                }
-                for (field, matrix), parameters in sorted(groups.items())
+                {"params": parameters, "lr": options.learning_rate * rate, "weight_decay": decay}
+                for (rate, decay), parameters in sorted(groups.items())
             ],
             betas=(0.9, 0.98),
         )

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
 from contiformer.tasks.base import Judged, Task, series_weights
 from contiformer.tasks.inputs import Inputs
-from contiformer.tasks.pooling import Kind, Pooling
+from contiformer.tasks.pooled import PooledHead
+from contiformer.tasks.pooling import Kind
 from contiformer.tasks.scores import classification_scores
 from contiformer.tasks.view import View
 
@@ -25,8 +26,7 @@ class Classification(Task):
     Args:
         backbone, inputs: see :class:`Task`.
         classes: how many.
-        pooling: see :class:`Pooling`.
-        dropout: before the last linear map.
+        pooling, summaries, dropout: see :class:`PooledHead`.
         class_weights: one for each class, in the loss.
         label_smoothing: share of the probability that is spread over all classes in the loss.
         view: what each step sees of the training series: the fields of :class:`View`.
@@ -45,7 +45,8 @@ class Classification(Task):
         *,
         classes: int,
         pooling: Kind = "learned",
-        dropout: float = 0.1,
+        summaries: bool = False,
+        dropout: float = 0.2,
         class_weights: list[float] | None = None,
         label_smoothing: float = 0.0,
         view: dict[str, Any] | None = None,
@@ -53,17 +54,17 @@ class Classification(Task):
         super().__init__(backbone, inputs)
         if class_weights is not None and len(class_weights) != classes:
             raise ValueError(f"class_weights has {len(class_weights)} numbers for {classes} classes")
-        self.pooling = Pooling(backbone.d_model, pooling)
-        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(self.pooling.size, classes))
+        self.head = PooledHead(
+            backbone.d_model, inputs.options, classes, pooling=pooling, summaries=summaries, dropout=dropout
+        )
         self.class_weights = None if class_weights is None else list(class_weights)
         self.label_smoothing, self.view = label_smoothing, View(**(view or {}))
         self.register_buffer("temperature", torch.ones(()))
 
-    def forward(self, batch: Batch) -> Float[Tensor, "batch classes"]:
-        """Logits, not yet divided by the temperature."""
-        shown = self.inputs(batch)
-        states = self.backbone(shown)
-        return self.head(self.pooling(states, shown.observed.any(-1))).float()
+    def forward(self, batch: Batch, seen: Batch | None = None) -> Float[Tensor, "batch classes"]:
+        """Logits, not yet divided by the temperature; ``seen`` is what the backbone sees of the batch in training."""
+        shown = self.inputs(batch if seen is None else seen)
+        return self.head(self.backbone(shown), shown, batch)
 
     def probabilities(self, batch: Batch) -> Float[Tensor, "batch classes"]:
         """Calibrated probabilities."""
@@ -72,7 +73,7 @@ class Classification(Task):
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cross-entropy."""
         assert batch.label is not None
-        logits = self(self.view(batch))
+        logits = self(batch, self.view(batch))
         each = cross_entropy(logits, batch.label, reduction="none", label_smoothing=self.label_smoothing)
         weight = series_weights(batch)
         if self.class_weights is not None:
@@ -98,7 +99,7 @@ class Classification(Task):
         def cost(log_temperature: float) -> float:
             return float(cross_entropy(logits.double() / np.exp(log_temperature), labels))
 
-        self.temperature.fill_(float(np.exp(_golden_section(cost, -2.0, 2.0))))
+        self.temperature.fill_(float(np.exp(_golden_section(cost, -4.0, 4.0))))
 
 
 def _golden_section(cost: Any, low: float, high: float, steps: int = 40) -> float:

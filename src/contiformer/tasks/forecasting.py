@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,8 @@ from contiformer.tasks.inputs import Inputs
 
 #: Standard deviations of a window below this share of the channel's own are taken as this share.
 SMALLEST_SPREAD = 0.1
+#: Of the linear part: times the learning rate of the rest; and how much its dependence on seasons decays.
+LINEAR_RATE, SEASONAL_DECAY = 5.0, 0.3
 
 
 class Forecasting(AtTimes):
@@ -34,6 +38,8 @@ class Forecasting(AtTimes):
         reach: how far ahead it is trained to answer, in scaled time.
         normalize: "window": as above; "none": values as they come.
         past: intervals before the last point that the linear forecast goes by; 0: no linear forecast.
+        seasons, start, unit: periods in the time of the data, which is ``start + unit`` times that of the batch; the
+            linear forecast depends on where in them the window ends.
     """
 
     def __init__(
@@ -45,13 +51,31 @@ class Forecasting(AtTimes):
         separate: bool = True,
         normalize: str = "window",
         past: int = 24,
+        seasons: Sequence[float] = (),
+        start: float = 0.0,
+        unit: float = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(backbone, inputs, **options)
         if normalize not in ("window", "none"):
             raise ValueError(f"normalize must be 'window' or 'none', got {normalize!r}")
         self.separate, self.normalize = separate, normalize
-        self.past = LinearPast(past, reach) if past else None
+        self.seasons, self.start, self.unit = tuple(seasons), start, unit
+        self.past = LinearPast(past, reach, phases=2 * len(self.seasons)) if past else None
+
+    def rate_of(self, name: str) -> float:
+        """The linear part learns faster."""
+        return LINEAR_RATE if name.startswith("past.") else super().rate_of(name)
+
+    def decay_of(self, name: str, parameter: Tensor) -> float:
+        """The linear part does not decay towards zero, but what seasons change in it does."""
+        if name == "past.seasonal":
+            return SEASONAL_DECAY
+        return 0.0 if name.startswith("past.") else super().decay_of(name, parameter)
+
+    def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The head's loss; of separate channels one of each window, drawn anew at every step."""
+        return super().loss_terms(_one_channel(batch) if self.separate else batch)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"]
@@ -64,18 +88,25 @@ class Forecasting(AtTimes):
 
     def _together(self, batch: Batch, query_times: Tensor) -> Float[Tensor, "batch query channels numbers"]:
         level, spread = self._level(batch)
-        values = torch.where(batch.observed, (batch.values - level) / spread, 0.0)
-        shown = replace(batch, values=values)
-        base = None
+        centred = torch.where(batch.observed, batch.values - level, 0.0)
+        end = batch.times.gather(1, (batch.lengths - 1).clamp(min=0)[:, None]) if batch.times.shape[1] else None
+        # the window's end is the origin of its clock: what the model learns does not depend on when it is
+        start = query_times[:, :1] if end is None else end
+        shown = replace(batch, values=centred / spread, times=batch.times - start)
+        lead = query_times - start
+        said = self.head(self.states(shown, lead)) * spread.unsqueeze(-1)
+        base = level.expand(-1, lead.shape[1], -1)
         if self.past is not None:
-            base = self.past(shown, query_times)
-        said = self.head(self.states(shown, query_times), None, base)
-        location, others = said[..., :1], said[..., 1:]
-        location = location * spread.unsqueeze(-1) + level.unsqueeze(-1)
-        others = others * spread.unsqueeze(-1)
-        if self.head.law == "quantiles":
-            others = others + level.unsqueeze(-1)
-        return torch.cat([location, others], dim=-1)
+            base = base + self.past(replace(shown, values=centred), lead, self._phases(start))
+        if self.head.law == "gaussian":
+            return torch.cat([said[..., :1] + base.unsqueeze(-1), said[..., 1:]], dim=-1)
+        return said + base.unsqueeze(-1)
+
+    def _phases(self, time: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch phases"]:
+        """Sine and cosine of where a time is in each season."""
+        turns = torch.cat([(time * self.unit + self.start) / period for period in self.seasons] or [time[:, :0]], 1)
+        angle = 2 * math.pi * turns.frac()
+        return torch.cat([angle.sin(), angle.cos()], 1).float()
 
     def _level(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[B, 1, C] each: what becomes 0, and what becomes 1."""
@@ -86,6 +117,26 @@ class Forecasting(AtTimes):
         mean = batch.values.sum(1, keepdim=True) / count
         variance = (torch.where(batch.observed, batch.values - mean, 0.0)).square().sum(1, keepdim=True) / count
         return mean, (variance + SMALLEST_SPREAD**2).sqrt()
+
+
+def _one_channel(batch: Batch) -> Batch:
+    """A random channel of each window, among those of which something is to be told."""
+    assert batch.target_values is not None
+    assert batch.target_observed is not None
+    known = batch.target_observed.any(1)
+    chance = torch.rand(known.shape, device=known.device).masked_fill(~known, -1.0)
+    channel = chance.argmax(1)[:, None, None]
+
+    def pick(x: Tensor) -> Tensor:
+        return x.gather(2, channel.expand(-1, x.shape[1], 1))
+
+    return replace(
+        batch,
+        values=pick(batch.values),
+        observed=pick(batch.observed),
+        target_values=pick(batch.target_values),
+        target_observed=pick(batch.target_observed),
+    )
 
 
 def _apart(batch: Batch) -> Batch:
@@ -110,35 +161,44 @@ class LinearPast(nn.Module):
 
     ``y(T + s) = Σ_k w_k(s) m_k + b(s)`` with the exact means ``m_k`` of a channel's path over the k-th of equally long
     intervals before its window's last time T, its last value among them, and weights that are piecewise linear in the
-    lead s. The same weights for all channels; they begin with the last value held.
+    lead s. With phases ``c_j`` of the seasons at T the weights are ``w(s) + Σ_j c_j w_j(s)``, and so is b. The same
+    weights for all channels; they begin with the last value held.
 
     Args:
         intervals: how many.
         reach: the longest lead it is trained for, in scaled time; the intervals go back by 1.
+        phases: how many.
         knots: of the weights.
     """
 
     edges: Tensor
 
-    def __init__(self, intervals: int, reach: float, knots: int = 24) -> None:
+    def __init__(self, intervals: int, reach: float, phases: int = 0, knots: int = 24) -> None:
         super().__init__()
         self.reach, self.knots = reach, knots
         edges = torch.linspace(-1.0, 0.0, intervals + 1, dtype=torch.float64)
         # a last interval of no length is the last value itself
         self.register_buffer("edges", torch.cat([edges, edges[-1:]]), persistent=False)
-        weight = torch.zeros(knots, intervals + 1)
-        weight[:, -1] = 1.0
-        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(torch.zeros(knots))
+        # the last column is the bias
+        weight = torch.zeros(knots, intervals + 2)
+        weight[:, -2] = 1.0
+        self.weight = nn.Parameter(weight)
+        self.seasonal = nn.Parameter(torch.zeros(phases, knots, intervals + 2)) if phases else None
 
-    def forward(self, batch: Batch, query_times: Float[Tensor, "batch query"]) -> Float[Tensor, "batch query channels"]:
-        """The forecast."""
+    def forward(
+        self, batch: Batch, lead: Float[Tensor, "batch query"], phases: Float[Tensor, "batch phases"]
+    ) -> Float[Tensor, "batch query channels"]:
+        """The forecast for windows that end at time 0."""
         filled = fill_channels(batch.values, batch.times, batch.observed)
-        end = batch.times.gather(1, (batch.lengths - 1).clamp(min=0)[:, None])
-        means = window_means(filled, batch.times, batch.lengths, self.edges, end).squeeze(1)
-        lead = (query_times - end) / self.reach
-        place = (lead.clamp(0, 1) * (self.knots - 1)).to(means.dtype)
+        if filled.shape[1] == 0:
+            return filled.new_zeros(*lead.shape, filled.shape[-1])
+        means = window_means(filled, batch.times, batch.lengths, self.edges, torch.zeros_like(lead[:, :1])).squeeze(1)
+        means = torch.cat([means, torch.ones_like(means[:, :1])], 1)
+        place = (lead / self.reach).clamp(0, 1) * (self.knots - 1)
         low = place.floor().long().clamp(max=self.knots - 2)
-        share = (place - low).unsqueeze(-1)
-        weight = torch.lerp(self.weight[low], self.weight[low + 1], share)
-        bias = torch.lerp(self.bias[low], self.bias[low + 1], share.squeeze(-1))
-        return weight @ means + bias.unsqueeze(-1)
+        share = (place - low).to(means.dtype).unsqueeze(-1)
+        weight = self.weight.expand(len(means), -1, -1)
+        if self.seasonal is not None:
+            weight = weight + torch.einsum("bp,pki->bki", phases.to(means.dtype), self.seasonal)
+        rows = low.unsqueeze(-1).expand(-1, -1, weight.shape[-1])
+        return torch.lerp(weight.gather(1, rows), weight.gather(1, rows + 1), share) @ means

@@ -41,7 +41,7 @@ class Pooling(nn.Module):
             picked = states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1)
             return picked * mask.any(1, keepdim=True)
         means = self.weights(states, mask).to(states.dtype).matmul(states).flatten(1)
-        if self.kind == "mean":
+        if self.kind != "learned":
             return means
         floor = torch.finfo(states.dtype).min
         largest = states.masked_fill(~mask.unsqueeze(-1), floor).amax(1) if mask.shape[1] else states.sum(1)

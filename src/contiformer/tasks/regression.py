@@ -6,13 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
 from contiformer.tasks.base import Judged, Task, series_weights
 from contiformer.tasks.inputs import Inputs
-from contiformer.tasks.pooling import Kind, Pooling
+from contiformer.tasks.pooled import PooledHead
+from contiformer.tasks.pooling import Kind
 from contiformer.tasks.scores import error_scores
 from contiformer.tasks.view import View
 
@@ -25,8 +26,7 @@ class Regression(Task):
     Args:
         backbone, inputs: see :class:`Task`.
         mean, std: of the training labels.
-        pooling: see :class:`Pooling`.
-        dropout: before the last linear map.
+        pooling, summaries, dropout: see :class:`PooledHead`.
         view: what each step sees of the training series: the fields of :class:`View`.
     """
 
@@ -41,19 +41,21 @@ class Regression(Task):
         mean: float = 0.0,
         std: float = 1.0,
         pooling: Kind = "learned",
-        dropout: float = 0.1,
+        summaries: bool = False,
+        dropout: float = 0.2,
         view: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
-        self.pooling = Pooling(backbone.d_model, pooling)
-        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(self.pooling.size, 1))
+        self.head = PooledHead(
+            backbone.d_model, inputs.options, 1, pooling=pooling, summaries=summaries, dropout=dropout
+        )
         self.view = View(**(view or {}))
         self.mean, self.std = mean, std
 
-    def forward(self, batch: Batch) -> Float[Tensor, " batch"]:
-        """The number, scaled."""
-        shown = self.inputs(batch)
-        return self.head(self.pooling(self.backbone(shown), shown.observed.any(-1))).float().squeeze(-1)
+    def forward(self, batch: Batch, seen: Batch | None = None) -> Float[Tensor, " batch"]:
+        """The number, scaled; ``seen`` is what the backbone sees of the batch in training."""
+        shown = self.inputs(batch if seen is None else seen)
+        return self.head(self.backbone(shown), shown, batch).squeeze(-1)
 
     def values(self, batch: Batch) -> Float[Tensor, " batch"]:
         """The number, in the units of the labels."""
@@ -67,7 +69,7 @@ class Regression(Task):
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Squared error."""
         weight = series_weights(batch)
-        miss = self(self.view(batch)) - self._scaled_label(batch)
+        miss = self(batch, self.view(batch)) - self._scaled_label(batch)
         return (weight * miss.square()).sum(), weight.sum()
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from contiformer.data.batch import Batch
 
+#: Points that are never too many to show.
+LEAST = 8
 #: Of the sum of the amplitudes of a warp: below 1, or time would run backwards.
 _STEEPEST = 0.9
 
@@ -50,11 +52,11 @@ class View:
 
 
 def thinned(batch: Batch, keep: float, most: int | None = None) -> Batch:
-    """A random share ``keep`` of the points of each series, from one to ``most``; the batch gets shorter."""
+    """A random share ``keep`` of the points of each series, but no less than 8 and no more than ``most`` of them."""
     points = batch.times.shape[1]
     if points == 0 or (keep >= 1 and (most is None or points <= most)):
         return batch
-    count = (batch.lengths * keep).round().long().clamp(min=1)
+    count = (batch.lengths * keep).round().long().clamp(min=LEAST)
     count = torch.minimum(count if most is None else count.clamp(max=most), batch.lengths)
     chance = torch.rand(batch.times.shape, device=batch.times.device).masked_fill(~batch.mask, 2.0)
     drawn = chance.argsort(1).argsort(1) < count[:, None]

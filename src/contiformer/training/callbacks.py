@@ -33,7 +33,13 @@ class Seeding(Callback):
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, index: int) -> None:
         """Seed torch, which is where all random numbers of a step come from."""
         words = np.random.SeedSequence([self.seed, trainer.global_step, trainer.global_rank]).generate_state(2)
-        torch.manual_seed(int(words[0]) << 32 | int(words[1]))
+        seed = int(words[0]) << 32 | int(words[1])
+        # torch.manual_seed would prepare for devices that are not there, which takes longer than a small step
+        torch.default_generator.manual_seed(seed)
+        if module.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        elif module.device.type == "mps":
+            torch.mps.manual_seed(seed)
 
 
 class Patience(Callback):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+#: Validation series that tell epochs apart.
+ENOUGH = 200
 
 
 @dataclass(frozen=True)
@@ -12,7 +15,7 @@ class TrainingOptions:
     Attributes:
         max_epochs: passes over the training series.
         min_steps: small sets get as many more epochs as this number of steps takes.
-        batch_size: series in a step over all processes; None: an eighth of the training series, from 8 to 64.
+        batch_size: series in a step over all processes; None: a quarter of the training series, from 8 to 32.
         learning_rate: at its peak, after ``warmup`` (a share of all steps); then a cosine to zero.
         field_rate: share of the learning rate for the vector fields of continuous attention. Fields that learn as fast
             as the rest become stiff and slow.
@@ -20,7 +23,8 @@ class TrainingOptions:
         gradient_clip: largest norm of the gradient.
         averaging: the weights that are validated and kept are a running mean over about ``1 / (1 - averaging)`` steps.
         patience: stop when the validation metric has not improved for this share of the epochs; 1: never.
-        keep: "best" epoch by validation, or the "last".
+        keep: "best" epoch by validation, or the "last"; "auto": the best where there are enough validation series to
+            tell (200), the last where a choice would be luck.
         seed: of the order, of dropout, of everything.
         accelerator, devices, num_nodes, precision: as for Lightning's Trainer; precision None: bf16 on a GPU that
             is good at it, float32 otherwise.
@@ -37,7 +41,7 @@ class TrainingOptions:
     gradient_clip: float = 1.0
     averaging: float = 0.98
     patience: float = 0.3
-    keep: str = "best"
+    keep: str = "auto"
     seed: int = 0
     accelerator: str = "auto"
     devices: int | str = "auto"
@@ -63,12 +67,18 @@ class TrainingOptions:
             raise ValueError("averaging must be below 1: the mean would stay at the first weights")
         if self.weight_decay < 0 or self.seed < 0 or self.num_workers < 0:
             raise ValueError("weight_decay, seed and num_workers must not be negative")
-        if self.keep not in ("best", "last"):
-            raise ValueError(f"keep must be 'best' or 'last', got {self.keep!r}")
+        if self.keep not in ("auto", "best", "last"):
+            raise ValueError(f"keep must be 'auto', 'best' or 'last', got {self.keep!r}")
 
     def batch_for(self, series: int) -> int:
         """The batch size for so many training series."""
-        return self.batch_size or min(64, max(8, series // 8))
+        return self.batch_size or min(32, max(8, series // 4))
+
+    def keeping(self, validation: int) -> TrainingOptions:
+        """With ``keep`` decided, for so many validation series."""
+        if self.keep != "auto":
+            return self
+        return replace(self, keep="best" if validation >= ENOUGH else "last")
 
     def epochs_for(self, steps_per_epoch: int) -> int:
         """Epochs, counting those that a small set needs to get its steps."""

@@ -60,8 +60,14 @@ class Progress(Callback):
             TextColumn("left"),
             console=self.console,
         )
-        fields = {"round": f"{self._first}/{self.rounds}", "loss": "-", "metric": ""}
-        self.task = self.bar.add_task("", total=self.rounds * self.steps, completed=trainer.global_step, **fields)
+        self.task = self.bar.add_task(
+            "",
+            total=self.rounds * self.steps,
+            completed=trainer.global_step,
+            round=f"{self._first}/{self.rounds}",
+            loss="-",
+            metric="",
+        )
         self.bar.start()
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, *rest: Any) -> None:

@@ -36,13 +36,11 @@ class Records(Callback):
             return
         write_history(self.course.history, self.folder / "history.csv")
         if self._board is not None:
-            row = self.course.history[-1]
+            row = dict(self.course.history[-1])
+            step = row.pop("step")
             for name, value in row.items():
-                if name not in ("round", "step"):
-                    place = (
-                        name if name == "learning_rate" else f"loss/{name}" if name == "train_loss" else f"val/{name}"
-                    )
-                    self._board.add_scalar(place, value, row["step"])
+                place = name if name in ("round", "train_loss", "learning_rate") else f"val/{name}"
+                self._board.add_scalar(place, value, step)
             self._board.flush()
 
     def on_train_end(self, *_: Any) -> None:

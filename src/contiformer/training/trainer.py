@@ -81,6 +81,7 @@ def train(
     if not len(training) or not len(validation):
         raise DataError("there is nothing to train or to validate on", remedy="give more series")
     began = time.perf_counter()
+    options = options.keeping(len(validation))
     batch_size = options.batch_for(len(training))
     loader = Loader(training, batch_size, seed=options.seed, num_workers=options.num_workers, shared=True)
     checking = Loader(validation, EVALUATION_BATCH, shuffle=False, shared=True)

@@ -1,0 +1,251 @@
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contiformer.cli.settings import checked, merged, parse_assignments
+from contiformer.estimators import Classifier, Forecaster, Regressor
+from tests.cli.conftest import TINY, run
+
+COLUMNS = ("--id", "who", "--time", "t", "--label", "kind", "--values", "x")
+
+
+def _error(result, code):
+    assert result.exit_code == code, result.output
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("Error: ")
+    return result.stderr
+
+
+def _process(*words, **options):
+    command = [sys.executable, "-m", "contiformer.cli.main", *map(str, words)]
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        **options,
+    )
+
+
+def test_a_run_has_a_table_its_files_and_what_to_do_next(classified):
+    folder, _, result = classified
+    assert re.search(r"accuracy\s*│\s*[\d.]+\s*│\s*[\d.]+", result.stdout)
+    for command in ("evaluate", "predict", "plot"):
+        assert f"contiformer {command} {folder}" in result.stdout
+    saved = json.loads((folder / "config.json").read_text())
+    assert saved["parameters"]["d_model"] == 8
+    assert saved["columns"]["time"] == "t"
+    assert set(json.loads((folder / "metrics.json").read_text())) >= {"validation", "test"}
+    start = json.loads((folder / "run.json").read_text())
+    assert start["data"]["test"] == "0.25"
+    assert Path(start["data"]["data"]).is_absolute()
+
+
+def test_a_second_start_only_says_so(classified):
+    folder, words, _ = classified
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    result = run(*words)
+    assert result.exit_code == 0
+    assert "is finished" in result.stdout
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_other_options_are_refused_by_name(classified):
+    _, words, _ = classified
+    error = _error(run(*words, "--set", "dropout=0.5", "--drop", "0.1"), 1)
+    assert "drop 0.0 (now 0.1), dropout 0.2 (now 0.5)" in error
+
+
+def test_what_says_where_and_not_what_may_differ(classified):
+    _, words, _ = classified
+    assert run(*words, "--set", "num_workers=1").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("events", "--data", "spirals"), 2, "later version"),
+        (("clasification", "--data", "spirals"), 2, "did you mean 'classification'"),
+        (("classification", "--data", "BasicMotion"), 1, "did you mean 'BasicMotions'"),
+        (("classification", "--data", "Taxi"), 1, "later version"),
+        (("interpolation", "--data", "hawkes"), 1, "later version"),
+        (("classification", "--data", "nowhere.csv"), 1, "nowhere.csv: there is no such file"),
+        (("classification",), 2, "--data"),
+        (("classification", "--data", "spirals", "--set", "d_modl=3"), 2, "did you mean 'd_model'"),
+        (
+            ("classification", "--data", "spirals", "--set", "d_model=big"),
+            2,
+            "d_model must be a whole number, not 'big'",
+        ),
+        (("classification", "--data", "spirals", "--set", "d_model"), 2, "key=value"),
+        (("classification", "--data", "spirals", "--set", "run_dir=x"), 2, "--output"),
+        (("classification", "--data", "spirals", "--set", "learning_rate=-1"), 1, "learning_rate must be positive"),
+        (("classification", "--data", "spirals", "--backbone", "contifomer"), 2, "did you mean 'contiformer'"),
+        (("classification", "--data", "spirals", "--config", "nowhere.yaml"), 1, "nowhere.yaml: there is no such file"),
+        (("classification", "--data", "spirals", "--test", "1.5"), 1, "share of 1.5"),
+        (("interpolation", "--data", "spirals", "--targets", "x"), 2, "--targets"),
+    ],
+)
+def test_wrong_words_are_one_line(words, code, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert said in _error(run("train", *words), code)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("d_model: [1", 1, "this is no YAML"),
+        ("- d_model", 1, "this is no list of settings"),
+        ("d_modell: 8", 2, "did you mean 'd_model'"),
+        ("pooling: best", 2, "pooling must be 'learned' or 'mean' or 'last'"),
+        ("learning_rate: fast", 2, "learning_rate must be a number"),
+        ("max_epochs: true", 2, "max_epochs must be a whole number"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(text, code, said, tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    error = _error(
+        run("train", "classification", "--data", "spirals", "--config", path, "--output", tmp_path / "r"), code
+    )
+    assert said in error
+    assert "settings.yaml" in error
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_wrong_column_is_named(table, tmp_path):
+    words = ("train", "classification", "--data", table, "--id", "whom", "--time", "t", "--label", "kind")
+    error = _error(run(*words, "--output", tmp_path / "run"), 1)
+    assert "no column 'whom'; did you mean 'who'" in error
+    assert str(table) in error
+    error = _error(run("train", "classification", "--data", table, "--output", tmp_path / "other"), 1)
+    assert "pass --time, and --id" in error
+
+
+def test_debug_shows_the_trace_wherever_it_stands():
+    for words in (
+        ("--debug", "train", "interpolation", "--data", "no.csv"),
+        ("train", "interpolation", "--data", "no.csv", "--debug"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 1
+        assert "Traceback" in result.stderr
+
+
+def test_settings_are_converted_and_merged():
+    given = parse_assignments(["learning_rate=1e-3", "backbone_options.n_heads=2", "batch_size=null", "devices=2"])
+    found = checked(Classifier, given, "--set")
+    assert found == {"learning_rate": 0.001, "backbone_options": {"n_heads": 2}, "batch_size": None, "devices": 2}
+    both = merged({"backbone_options": {"n_heads": 4, "rule": "x"}, "seed": 1}, found)
+    assert both["backbone_options"] == {"n_heads": 2, "rule": "x"}
+    assert both["seed"] == 1
+    assert checked(Regressor, {"frames": [2, 3]}, "") == {"frames": (2, 3)}
+    assert checked(Forecaster, {"quantiles": [0.1, 0.9]}, "") == {"quantiles": (0.1, 0.9)}
+
+
+def test_the_configuration_of_a_run_is_one_for_another(classified, table, tmp_path):
+    folder, _, _ = classified
+    words = ("train", "classification", "--data", table, *COLUMNS, "--config", folder / "config.json")
+    assert run(*words, "--output", tmp_path / "again").exit_code == 0
+    saved = json.loads((tmp_path / "again" / "config.json").read_text())["parameters"]
+    assert saved["d_model"] == 8
+    assert saved["run_dir"] == str(tmp_path / "again")
+
+
+@pytest.mark.parametrize("task", ["forecasting", "regression"])
+def test_the_other_tasks(task, table, tmp_path):
+    own = {"forecasting": ("--set", "horizon=2", "--set", "history=4"), "regression": ("--targets", "twice")}[task]
+    words = ("train", task, "--data", table, *COLUMNS, *own, "--test", "0.3", *TINY, "--output", tmp_path / "run")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    assert "rmse" in result.stdout
+    assert run("evaluate", tmp_path / "run").exit_code == 0
+    result = run("predict", tmp_path / "run", "--input", table)
+    assert result.exit_code == 0, result.output
+    wanted = "who,t,x" if task == "forecasting" else "who,t,twice"
+    assert result.stdout.splitlines()[0] == wanted
+    drawn = run("plot", tmp_path / "run").stdout.split()
+    assert [Path(name).name for name in drawn] == [
+        "learning.png",
+        "forecasts.png" if task == "forecasting" else "series.png",
+    ]
+
+
+def test_an_output_that_cannot_be_written(table, tmp_path):
+    (tmp_path / "file").write_text("")
+    error = _error(run("train", "interpolation", "--data", table, *COLUMNS, "--output", tmp_path / "file" / "run"), 1)
+    assert "cannot be made" in error
+    assert "--output" in error
+
+
+def test_a_run_of_a_newer_version(classified, tmp_path):
+    folder, words, _ = classified
+    shutil.copytree(folder, tmp_path / "newer")
+    saved = json.loads((tmp_path / "newer" / "run.json").read_text())
+    (tmp_path / "newer" / "run.json").write_text(json.dumps(saved | {"format": 99}))
+    assert "newer contiformer" in _error(run(*words, "--output", tmp_path / "newer"), 1)
+    saved = json.loads((tmp_path / "newer" / "config.json").read_text())
+    (tmp_path / "newer" / "config.json").write_text(json.dumps(saved | {"format": 99}))
+    assert "upgrade contiformer" in _error(run("evaluate", tmp_path / "newer"), 1)
+
+
+def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(table, tmp_path):
+    words = ("train", "classification", "--data", table, *COLUMNS, *TINY, "--output", tmp_path / "run")
+
+    def little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    process = _process(*words, preexec_fn=little_room)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1, errors
+    assert errors.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in errors
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert not list((tmp_path / "run").rglob("*.partial"))
+    assert run(*words).exit_code == 0
+
+
+def test_ctrl_c_says_how_to_go_on_and_going_on_gives_the_same_model(table, tmp_path):
+    words = ["train", "classification", "--data", table, *COLUMNS, *TINY, "--set", "max_epochs=40"]
+    words += ["--set", "patience=1.0", "--output"]
+    process = _process(*words, tmp_path / "run")
+    history = tmp_path / "run" / "history.csv"
+    give_up = time.monotonic() + 200
+    while not history.exists() and process.poll() is None and time.monotonic() < give_up:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 130, errors
+    assert re.search(
+        r"stopped: what was learned up to epoch \d+ .* go on with the same command: contiformer train", errors
+    )
+    assert "this run is not finished" in _error(run("evaluate", tmp_path / "run"), 1)
+    result = run(*words, tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"going on after epoch \d+", result.stderr)
+    assert run(*words, tmp_path / "whole").exit_code == 0
+    models = [Classifier.load(tmp_path / name).tasks_[0].state_dict() for name in ("run", "whole")]
+    assert all(np.array_equal(models[0][key], models[1][key]) for key in models[0])
+
+
+def test_help_is_light():
+    code = (
+        "import sys; from typer.testing import CliRunner; from contiformer.cli.main import app; "
+        "assert CliRunner().invoke(app, ['train', '--help']).exit_code == 0; "
+        "print([m for m in ('torch', 'lightning', 'polars', 'numpy', 'yaml') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
