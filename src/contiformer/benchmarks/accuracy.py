@@ -110,11 +110,12 @@ def spirals(seed: int, verbose: int) -> Metrics:
     said = model.predict(test, at=[one.target_times for one in test])
     miss = np.stack([a.values - b.target_values for a, b in zip(said, test, strict=True)])
     first, second = np.split(miss, 2, axis=1)
+    # as in the authors' script: distances in the plane, in the unit box of all curves
     return {
-        "interpolation_rmse": float(np.sqrt((first**2).mean())),
-        "extrapolation_rmse": float(np.sqrt((second**2).mean())),
-        "interpolation_mae": float(np.abs(first).mean()),
-        "extrapolation_mae": float(np.abs(second).mean()),
+        "interpolation_rmse": float(np.sqrt((first**2).sum(2).mean())),
+        "extrapolation_rmse": float(np.sqrt((second**2).sum(2).mean())),
+        "interpolation_mae": float(np.abs(first).sum(2).mean()),
+        "extrapolation_mae": float(np.abs(second).sum(2).mean()),
         "seconds": model.metrics_["seconds"],
     }
 
@@ -127,7 +128,9 @@ SPIRAL_OPTIONS: dict[str, Any] = {
     "weight_decay": 0.0,
     "learning_rate": 0.02,
     "batch_size": 16,
-    "max_epochs": 600,
+    "keep": "best",
+    "min_steps": 1200,
+    "max_epochs": 1,
     "patience": 1.0,
 }
 

@@ -64,7 +64,7 @@ class Estimator(BaseEstimator):
     window: int = 3
     members: int = 1
     keep_points: float = 0.75
-    most_points: int | None = 128
+    most_points: int | None = 64
     noise: float = 0.0
     validation: float = 0.2
     time_origin: Origin = "first"

@@ -52,6 +52,7 @@ class Classifier(ClassifierMixin, Estimator):
     warp: float = 0.2
     learning_rate: float = 4e-3
     max_epochs: int = 8
+    validation: float = 0.15
     keep: Literal["auto", "best", "last"] = "auto"
     patience: float = 1.0
 

@@ -30,6 +30,7 @@ class AtTimes(Task):
         law, quantiles: see :class:`ValueHead`.
         from_observed: the target's channels are the observed ones, so the answer starts from the line between a
             channel's neighbouring observations and is told how far they are.
+        ask: times of the target that a step asks for, at most; None: all of them.
         view: what each step sees of the training series: the fields of :class:`View`.
     """
 
@@ -45,10 +46,11 @@ class AtTimes(Task):
         law: Law = "point",
         quantiles: tuple[float, ...] = (),
         from_observed: bool = False,
+        ask: int | None = 32,
         view: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
-        self.from_observed = from_observed
+        self.from_observed, self.ask = from_observed, ask
         self.view = View(**(view or {}))
         if self.view.warp > 0:
             raise ValueError("warp must be 0 where answers are asked for at times: it would move them")
@@ -70,6 +72,10 @@ class AtTimes(Task):
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The head's loss over the known values of the target."""
         times, values, known = targets_of(batch)
+        if self.ask is not None and times.shape[1] > self.ask:
+            # some of the times, for every series of the batch: they are cheaper than all, and teach nearly as much
+            some = torch.randperm(times.shape[1], device=times.device)[: self.ask].sort().values
+            times, values, known = times[:, some], values[:, some], known[:, some]
         said = self(self.view(batch), times)
         return masked_sums(self.head.losses(said, values), known, series_weights(batch))
 
