@@ -130,7 +130,7 @@ def test_a_finished_run_is_not_trained_again(X, y, tmp_path, classifier):
     assert again.outcomes_[0].resumed == len(first.history_)
     assert again.history_ == first.history_
     np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
-    with pytest.raises(DataError, match=r"learning_rate 0\.002 instead of 0\.1"):
+    with pytest.raises(DataError, match=r"learning_rate 0\.004 instead of 0\.1"):
         Classifier(run_dir=tmp_path / "run", **{**TINY, "learning_rate": 0.1}).fit(X, y)
     loaded = Classifier.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.predict_proba(X), first.predict_proba(X))

@@ -100,7 +100,7 @@ def explain(estimator: Estimator, X: Any, at: Any = None, member: int = 0) -> Ex
     """
     task, asked, bare, times = _asked(estimator, X, at, member)
     attention = _last_attention(task, estimator.config_["backbone"])
-    pooling = getattr(task, "pooling", None)
+    pooling = getattr(task.head, "pooling", None)
     weights: list[Any] = []
     pooled: list[Any] = []
     for batch in _batches(asked, task):
