@@ -26,6 +26,16 @@ def hide(data: SeriesSet, seed: int) -> list[tuple[Series, NDArray[np.bool_]]]:
     return pairs
 
 
+def clipped(train: SeriesSet, test: SeriesSet) -> tuple[SeriesSet, SeriesSet]:
+    """Both without what is beyond the quantiles 0.1 and 99.9 % of the training values: errors of measurement."""
+    low, high = np.nanquantile(np.concatenate([one.values for one in train]), [0.001, 0.999], axis=0)
+
+    def limited(series: Series) -> Series:
+        return replace(series, values=np.clip(series.values, low, high).astype(series.values.dtype))
+
+    return train.map(limited), test.map(limited)
+
+
 def carried_forward(series: Series, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     """The last value before, for each channel; the training mean where there is none."""
     out = np.empty(series.values.shape)
@@ -53,6 +63,9 @@ def compared(model: Interpolator, train: SeriesSet, test: SeriesSet, seed: int) 
     hidden training values.
     """
     std, mean = np.array(model.scaling_.std), np.array(model.scaling_.mean)
+    # a channel that never varies tells nothing
+    varies = np.nanstd(np.concatenate([one.values for one in train]), axis=0) > 0
+    test = test.map(lambda one: replace(one, values=np.where(varies, one.values, np.nan)))
     pairs = hide(test, seed)
     truth = np.concatenate([one.values[hidden] for one, (_, hidden) in zip(test, pairs, strict=True)])
     channel = np.concatenate([np.nonzero(hidden)[1] for _, hidden in pairs])

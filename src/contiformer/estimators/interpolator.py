@@ -41,8 +41,14 @@ class Interpolator(ValueEstimator):
     keep_points: float = 1.0
     law: Literal["gaussian", "point"] = "gaussian"
     hide: float = 0.3
-    stretches: float = 0.3
+    stretches: float = 0.2
     dropout: float = 0.1
+    most_points: int | None = None
+    window: int = 1
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.05
+    max_epochs: int = 10
+    patience: float = 1.0
 
     task_name: ClassVar[str] = "interpolation"
 

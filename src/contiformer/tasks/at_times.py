@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.nn.windows import around
 from contiformer.tasks.base import Judged, Task, series_weights
-from contiformer.tasks.heads import Law, ValueHead, gaussian_loss, masked_sums
+from contiformer.tasks.heads import INSIDE_90, Law, ValueHead, gaussian_loss, masked_sums
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import error_scores
 from contiformer.tasks.view import View
@@ -54,6 +54,9 @@ class AtTimes(Task):
         self.view = View(**(view or {}))
         if self.view.warp > 0:
             raise ValueError("warp must be 0 where answers are asked for at times: it would move them")
+        if from_observed:
+            self.beside = nn.Linear(3 * outputs, backbone.d_model)
+            nn.init.zeros_(self.beside.weight)
         self.head = ValueHead(backbone.d_model, outputs, _AROUND if from_observed else 0, law=law, quantiles=quantiles)
 
     def forward(
@@ -67,7 +70,9 @@ class AtTimes(Task):
         spacing = self.inputs.options.spacing
         near = (gaps / spacing).log1p() * has
         features = torch.cat([line.unsqueeze(-1), near, has.to(line.dtype)], dim=-1)
-        return self.head(states, features, line)
+        # what all channels are at that time, and how sure that is
+        beside = torch.cat([line, *(has / (1 + near)).unbind(-1)], dim=-1)
+        return self.head(states + self.beside(beside), features, line)
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The head's loss over the known values of the target."""
@@ -99,8 +104,7 @@ class AtTimes(Task):
             "count": known.double().sum(1),
         }
         if std is not None:
-            judged["standardised"] = total((miss / std).square())
-            judged["inside90"] = total(((miss / std).abs() <= 1.6448536269514722).double())
+            judged["inside90"] = total(((miss / std).abs() <= INSIDE_90).double())
         return judged
 
     def metrics(self, judged: Judged) -> dict[str, float]:
@@ -115,17 +119,19 @@ class AtTimes(Task):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """Make the standard deviations right on average, channel by channel."""
+        """Make the standard deviations right, as far as one factor can."""
         if self.head.law != "gaussian":
             return
         self.eval()
-        squares = counts = torch.zeros(self.head.channels, dtype=torch.float64)
+        deviations = []
         for batch in batches:
-            judged = self.judge(batch.to(self.device))
-            # a head that speaks for all channels alike has one factor for all
-            squares = squares + judged["standardised"].cpu().reshape(-1, self.head.channels).sum(0)
-            counts = counts + judged["count"].cpu().reshape(-1, self.head.channels).sum(0)
-        self.head.calibrate(squares, counts)
+            moved = batch.to(self.device)
+            times, values, known = targets_of(moved)
+            said = self(moved, times)
+            std = self.head.std(said)
+            assert std is not None
+            deviations.append(((self.head.location(said) - values).abs() / std)[known].cpu())
+        self.head.calibrate(torch.cat(deviations))
 
 
 def targets_of(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

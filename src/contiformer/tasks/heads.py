@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -13,6 +14,9 @@ from torch.nn.functional import gelu, softplus
 Law = Literal["point", "gaussian", "quantiles"]
 #: Standard deviations below this share of a channel's own are not believed.
 SMALLEST_STD = 1e-3
+#: Half of the interval that holds 90 % of a normal law, in standard deviations.
+INSIDE_90 = 1.6448536269514722
+ENOUGH_TO_CALIBRATE = 50
 
 
 class ValueHead(nn.Module):
@@ -62,7 +66,7 @@ class ValueHead(nn.Module):
         self.from_features = nn.Linear(features, hidden, bias=False) if features else None
         self.out = nn.Parameter(torch.zeros(channels, hidden, self.numbers))
         self.out_bias = nn.Parameter(torch.zeros(channels, self.numbers))
-        self.register_buffer("std_factor", torch.ones(channels))
+        self.register_buffer("std_factor", torch.ones(()))
 
     def forward(
         self,
@@ -108,11 +112,15 @@ class ValueHead(nn.Module):
         return said[..., 1] * self.std_factor if self.law == "gaussian" else None
 
     @torch.no_grad()
-    def calibrate(self, squares: Float[Tensor, " channels"], counts: Float[Tensor, " channels"]) -> None:
-        """Make ``((truth - mean) / std)²`` one on average, given its present sums, where there is enough to tell."""
-        enough = counts >= 20
-        factor = self.std_factor.cpu() * (squares / counts.clamp(min=1)).sqrt()
-        self.std_factor.copy_(torch.where(enough, factor.clamp(0.1, 10), 1.0).to(self.std_factor))
+    def calibrate(self, deviations: Float[Tensor, " n"]) -> None:
+        """Let the interval of 90 % hold 90 %, given ``|truth - mean| / std`` as it is, where there are enough to tell.
+
+        One factor for all channels: errors have heavier tails than the normal law, and second moments, or few values of
+        one channel, say more about the tails than about the interval.
+        """
+        if len(deviations) >= ENOUGH_TO_CALIBRATE:
+            factor = float(np.quantile(deviations.numpy(), 0.9)) / INSIDE_90
+            self.std_factor.mul_(min(10.0, max(0.1, factor)))
 
 
 def _positive(raw: Tensor) -> Tensor:

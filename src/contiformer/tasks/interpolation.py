@@ -43,8 +43,15 @@ class Interpolation(AtTimes):
             return super().loss_terms(batch)
         hidden = self._hidden(batch)
         visible = replace(batch, values=torch.where(hidden, 0.0, batch.values), observed=batch.observed & ~hidden)
-        said = self(visible, batch.times)
-        return masked_sums(self.head.losses(said, batch.values), hidden, series_weights(batch))
+        times, values = batch.times, batch.values
+        if self.ask is not None and times.shape[1] > self.ask:
+            # only where something is hidden, and only so many of those points
+            chance = torch.rand(times.shape, device=times.device).masked_fill(~hidden.any(-1), -1.0)
+            some = chance.topk(self.ask, dim=1).indices
+            times = times.gather(1, some)
+            values, hidden = (x.gather(1, some.unsqueeze(-1).expand(-1, -1, x.shape[-1])) for x in (values, hidden))
+        said = self(visible, times)
+        return masked_sums(self.head.losses(said, values), hidden, series_weights(batch))
 
     def _hidden(self, batch: Batch) -> Tensor:
         observed = batch.observed
