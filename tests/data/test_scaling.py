@@ -91,3 +91,59 @@ def test_wrong_channels_and_units_are_refused():
         Scaling.fit(data(), unit=0.0)
     with pytest.raises(DataError, match="origin"):
         Scaling.fit(data(), origin="last")
+
+
+def skewed(n=200):
+    draw = np.random.default_rng(0)
+    return SeriesSet(
+        [
+            Series.of(range(10), np.exp(2 * draw.normal(size=(10, 2))) * [1.0, 1e6], static=[draw.exponential()])
+            for _ in range(n)
+        ]
+    )
+
+
+def test_normal_scores_are_normal_whatever_the_values_are():
+    data = skewed()
+    scaled = Scaling.fit(data, law="normal scores").apply(data)
+    for column in (*np.concatenate([one.values for one in scaled]).T, np.array([one.static[0] for one in scaled])):
+        assert abs(column.mean()) < 0.05
+        assert abs(column.std() - 1) < 0.1
+        assert np.abs(column).max() < 3.2
+
+
+def test_normal_scores_keep_the_order_and_end_outliers():
+    data = skewed()
+    scaling = Scaling.fit(data, law="normal scores")
+    values = np.array([[-1e9, 0.0], [0.1, 0.0], [1.0, 0.0], [7.0, 0.0], [1e9, 1e30], [np.nan, 0.0]])
+    scores = scaling.apply_to(Series.of(range(6), values, static=[1.0])).values
+    assert (np.diff(scores[:5, 0]) > 0).all()
+    assert np.isnan(scores[5, 0])
+    assert np.abs(scores[:5]).max() < 3.2
+
+
+def test_normal_scores_of_any_increasing_function_are_the_same():
+    data = skewed()
+    logs = data.map(lambda one: Series.of(one.times, np.log(one.values), static=np.log(one.static)))
+    same = [Scaling.fit(one, law="normal scores").apply(one) for one in (data, logs)]
+    for a, b in zip(*same, strict=True):
+        # between the knots the maps are straight, and logarithms are not, most of all in the tails
+        body = np.abs(b.values) < 1.8
+        np.testing.assert_allclose(a.values[body], b.values[body], atol=0.1)
+
+
+def test_normal_scores_come_back_from_json_and_cannot_be_undone():
+    data = skewed(20)
+    scaling = Scaling.fit(data, law="normal scores")
+    assert Scaling.from_json(scaling.to_json()) == scaling
+    with pytest.raises(DataError, match="cannot be turned back"):
+        scaling.undo_values(np.zeros((1, 2)))
+    with pytest.raises(DataError, match="law 'ranks' is unknown"):
+        Scaling.fit(data, law="ranks")
+
+
+def test_normal_scores_of_channels_that_tell_nothing():
+    nothing = Series.of(range(3), [[np.nan, 5.0]] * 3)
+    scaling = Scaling.fit(SeriesSet([nothing]), law="normal scores")
+    scores = scaling.apply_to(Series.of(range(2), [[1.0, 5.0], [2.0, 6.0]])).values
+    assert np.isfinite(scores).all()

@@ -51,10 +51,10 @@ class Classifier(ClassifierMixin, Estimator):
     label_smoothing: float = 0.1
     warp: float = 0.2
     learning_rate: float = 4e-3
-    max_epochs: int = 8
+    max_epochs: int = 24
     validation: float = 0.15
     keep: Literal["auto", "best", "last"] = "auto"
-    patience: float = 1.0
+    patience: float = 0.25
 
     task_name: ClassVar[str] = "classification"
 
