@@ -48,6 +48,9 @@ class Regressor(RegressorMixin, ValueEstimator):
     summaries: bool | None = None
     law: Literal["point", "gaussian"] = "point"
     frames: tuple[int, int] | None = None
+    keep_points: float = 1.0
+    window: int = 2
+    max_epochs: int = 40
 
     task_name: ClassVar[str] = "regression"
 
