@@ -156,6 +156,7 @@ class Estimator(BaseEstimator):
                 judged = self._validation_form(self.scaling_.apply(held_out))
             else:
                 training, judged = self.scaling_.apply(self._examples(data)), checked
+            judged, _ = by_length(judged)
             seeded = replace(options, seed=options.seed + 1000 * member)
             task = self._new_task(seeded.seed)
             place = None if folder is None else folder if self.members == 1 else folder / f"member{member}"
@@ -355,6 +356,14 @@ def _gaps(data: SeriesSet) -> tuple[float, bool]:
             medians.append(float(np.median(gaps[gaps > 0])))
         missing = missing or not bool(series.observed.all())
     return (float(np.median(medians)) if medians else 1.0), missing
+
+
+def by_length(data: SeriesSet) -> tuple[SeriesSet, NDArray[np.int64]]:
+    """The series sorted by their number of points, so that batches have little padding; and what sorts them back."""
+    if data.lazy:
+        return data, np.arange(len(data))
+    order = np.argsort(data.lengths, kind="stable")
+    return data.select(order), np.argsort(order, kind="stable")
 
 
 def has_gaps(data: SeriesSet) -> bool:

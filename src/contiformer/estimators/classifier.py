@@ -14,7 +14,7 @@ from sklearn.base import ClassifierMixin
 from contiformer.data.errors import DataError
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import Estimator, columns_of, has_gaps
+from contiformer.estimators.base import Estimator, by_length, columns_of, has_gaps
 from contiformer.estimators.labels import with_labels
 from contiformer.estimators.tables import read
 from contiformer.tasks.classification import Classification
@@ -155,13 +155,13 @@ class Classifier(ClassifierMixin, Estimator):
     @torch.no_grad()
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Calibrated probabilities [n, classes], in the order of ``classes_``."""
-        _, scaled, _ = self._read(X)
+        scaled, back = by_length(self._read(X)[1])
         total: NDArray[np.float64] | float = 0.0
         for task in self.tasks_:
             assert isinstance(task, Classification)
             parts = [task.probabilities(batch).cpu().numpy() for batch in self._batches(scaled)]
             total = total + np.concatenate(parts).astype(np.float64)
-        mean = np.asarray(total) / len(self.tasks_)
+        mean = np.asarray(total)[back] / len(self.tasks_)
         return mean / mean.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> NDArray[Any]:

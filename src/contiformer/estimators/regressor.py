@@ -15,7 +15,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import columns_of, has_gaps
+from contiformer.estimators.base import by_length, columns_of, has_gaps
 from contiformer.estimators.labels import with_labels, without_labels
 from contiformer.estimators.tables import answer, query_times, read
 from contiformer.estimators.values import ValueEstimator
@@ -154,10 +154,11 @@ class Regressor(RegressorMixin, ValueEstimator):
 
     def _numbers(self, scaled: SeriesSet) -> NDArray[np.float64]:
         total: NDArray[np.float64] | float = 0.0
+        scaled, back = by_length(scaled)
         for task in self.tasks_:
             assert isinstance(task, Regression)
             total = total + np.concatenate([task.values(batch).cpu().numpy() for batch in self._batches(scaled)])
-        return np.asarray(total) / len(self.tasks_)
+        return np.asarray(total)[back] / len(self.tasks_)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """R² of numbers; for target series minus the mean squared error in scaled units."""

@@ -15,7 +15,7 @@ from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import Estimator
+from contiformer.estimators.base import Estimator, by_length
 from contiformer.estimators.limits import refuse_far
 from contiformer.tasks.at_times import AtTimes
 from contiformer.training.trainer import EVALUATION_BATCH
@@ -50,8 +50,9 @@ class ValueEstimator(Estimator):
     ) -> list[Said]:
         """The answers for each series at its times."""
         asked = asking(bare, scaled, times, len(self._outputs), self.scaling_)
+        asked, back = by_length(asked)
         by_member = [self._said_by(task, asked, levels) for task in self.tasks_]
-        return [_together([member[n] for member in by_member]) for n in range(len(scaled))]
+        return [_together([member[n] for member in by_member]) for n in back]
 
     def _said_by(self, task: Any, asked: SeriesSet, levels: Sequence[float] | None) -> list[Said]:
         assert isinstance(task, AtTimes)
