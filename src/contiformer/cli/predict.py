@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,10 +56,12 @@ def predict(
     if output is not None:
         _check_output(output)
     levels = None if quantiles is None else _numbers(quantiles.split(","), "--quantiles")
-    from contiformer.cli.run_folder import load_run  # noqa: PLC0415
+    from contiformer.cli.run_folder import load_run, read_start  # noqa: PLC0415
 
     estimator: Any = load_run(run)
-    data = _read(given, estimator, id, time)
+    start = read_start(run)
+    data = _read(given, estimator, id, time, "error" if start is None else start.source.duplicates)
+    _refuse_other_times(estimator, data, at)
     table = predictions(estimator, data, at, levels)
     if output is None:
         sys.stdout.write(table.write_csv())
@@ -74,7 +77,21 @@ def _check_output(output: Path) -> None:
         raise DataError("there is no such folder", file=output.parent, remedy="make it first")
 
 
-def _read(given: str, estimator: Any, id: str | None, time: str | None) -> SeriesSet:
+def _refuse_other_times(estimator: Any, data: SeriesSet, at: str | None) -> None:
+    """Dates and numbers are not the same clock."""
+    dated = estimator.schema_.dates
+    if data.schema.dates != dated:
+        raise DataError(
+            f"the times of --input are {'numbers' if dated else 'dates'}, the run was trained on "
+            f"{'dates' if dated else 'numbers'}",
+            remedy="give the same kind of times",
+        )
+    first = at.replace(":", ",").split(",")[0] if at is not None and not Path(at).is_file() else ""
+    if dated and re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", first.strip()):
+        raise typer.BadParameter("the run was trained on dates: give dates, such as 2024-01-31.", param_hint="--at")
+
+
+def _read(given: str, estimator: Any, id: str | None, time: str | None, duplicates: str) -> SeriesSet:
     from contiformer.cli.files import read_file  # noqa: PLC0415
     from contiformer.cli.source import Source, kind_of  # noqa: PLC0415
 
@@ -83,7 +100,8 @@ def _read(given: str, estimator: Any, id: str | None, time: str | None) -> Serie
         found = source.testing(estimator)
         assert found is not None
         return found
-    return read_file(Path(source.data), options.columns_of_run(estimator, id, time), answers=False)[0]
+    columns = options.columns_of_run(estimator, id, time)
+    return read_file(Path(source.data), columns, duplicates=duplicates, answers=False)[0]
 
 
 def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequence[float] | None) -> pl.DataFrame:

@@ -126,5 +126,7 @@ def load_run(folder: Path) -> Estimator:
 
 
 def first_process() -> bool:
-    """Whether this is the process that writes and speaks, under torchrun and Lightning's own launcher."""
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+    """Whether this is the process that writes and speaks, under torchrun, SLURM and Lightning's own launcher."""
+    if "RANK" in os.environ:
+        return os.environ["RANK"] == "0"
+    return all(os.environ.get(name, "0") == "0" for name in ("SLURM_PROCID", "NODE_RANK", "LOCAL_RANK"))

@@ -202,7 +202,7 @@ def _conclude(estimator: Any, start: Start, folder: Path) -> None:
     epochs, seconds = sum(estimator.metrics_["epochs"]), estimator.metrics_["seconds"]
     show_metrics(f"{start.task} of {start.source.name}, {epochs} epochs, {seconds:.0f} s", columns)
     typer.echo(f"wrote {folder}: model.safetensors, config.json, metrics.json, README.md, history.csv, checkpoints/")
-    at = " --at 0:1:0.1" if start.task == "interpolation" else ""
+    at = " --at TIMES" if start.task == "interpolation" else ""
     next_steps = [f"contiformer evaluate {folder}"] if test is not None else []
     next_steps += [f"contiformer predict {folder} --input FILE{at}", f"contiformer plot {folder}"]
     typer.echo("next: " + "\n      ".join(next_steps))

@@ -46,7 +46,8 @@ class Estimator(BaseEstimator):
         members: models that are trained, each with other series to validate on; their answers are averaged.
         keep_points, most_points, noise: what a training step sees of each series: a random share of the points, at most
             so many, with noise of this size beside 1.
-        validation: share of the series (of the time, in forecasting) that is held out to choose by.
+        validation: share of the series (in forecasting from fewer than ten series, of their time) that is held out to
+            choose by: one of round(1 / validation) equal parts.
         scaling: of the values: "standard", by mean and standard deviation; "normal scores", by ranks, for skewed
             channels with outliers; "auto": by ranks where channels are missing at some points, as in clinical records.
         time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
@@ -141,7 +142,8 @@ class Estimator(BaseEstimator):
         options = self._training_options()
         self.columns_, self.schema_ = columns, data.schema
         refuse_endless(data)
-        self.scaling_ = self._fit_scaling(data)
+        # what is held out is not looked at, also not for its mean
+        self.scaling_ = self._fit_scaling(data if validation is not None else self._parts(data, 0)[0])
         self.config_ = self._describe(data)
         self.tasks_: list[Task] = []
         self.outcomes_: list[Outcome] = []
@@ -282,7 +284,7 @@ class Estimator(BaseEstimator):
             yield batch.to(self.tasks_[0].device)
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """All metrics on labelled data; with several members those of their mean are in ``score``."""
+        """All metrics on data with answers."""
         raise NotImplementedError
 
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> list[NDArray[np.float32]]:

@@ -15,8 +15,8 @@ from contiformer.data.errors import DataError
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import Estimator, by_length, columns_of, has_gaps
-from contiformer.estimators.labels import with_labels
-from contiformer.estimators.tables import read
+from contiformer.estimators.labels import in_order_of, with_labels
+from contiformer.estimators.tables import TABLES, read
 from contiformer.tasks.classification import Classification
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import classification_scores
@@ -74,12 +74,14 @@ class Classifier(ClassifierMixin, Estimator):
 
         Args:
             X: a SeriesSet, a long DataFrame, an array [n, L, C] with NaN, or a list of (times, values).
-            y: a class for each series; None: the label of the set, or the column ``label`` of the table.
+            y: a class for each series, in the order in which their ids first appear, or, as a pandas Series, by the ids
+                in its index; None: the label of the set, or the column ``label`` of the table.
             id, time, values, label, static: columns of a DataFrame.
             validation_data: (X, y) or a labelled SeriesSet or DataFrame to choose by, instead of a part of X.
         """
         columns = columns_of(id, time, values, label, static)
-        data = with_labels(read(X, columns, by_id=y is None)[0], y, classes=True)
+        series, form = read(X, columns, by_id=y is None)
+        data = with_labels(series, in_order_of(series, y) if form in TABLES else y, classes=True)
         held_out = None
         if validation_data is not None:
             given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
@@ -186,5 +188,6 @@ class Classifier(ClassifierMixin, Estimator):
 
     def _labels(self, X: Any, y: Any) -> NDArray[Any]:
         self._check_fitted()
-        data = with_labels(read(X, self.columns_, self.schema_.channels)[0], y, classes=True)
+        series, form = read(X, self.columns_, self.schema_.channels)
+        data = with_labels(series, in_order_of(series, y) if form in TABLES else y, classes=True)
         return np.array(data.labels)

@@ -110,6 +110,8 @@ class Forecaster(ValueEstimator):
         return self.history or max(32, 4 * self.horizon)
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
+        if self.scaling != "standard":
+            raise ValueError(f"scaling must be 'standard' where values are the answer, got {self.scaling!r}")
         scaling = super()._fit_scaling(data)
         # the model's clock measures a window, not the whole series
         unit = self._history * self.step_
@@ -209,10 +211,10 @@ class Forecaster(ValueEstimator):
         which = list(range(len(names))) if channels is None else [self._number(name) for name in channels]
         wanted = [names[n] for n in which]
         if quantiles is None:
-            return answer(form, bare, times, [one.mean[:, which] for one in said], wanted, self.columns_)
+            return answer(form, bare, times, [one.mean[:, which] for one in said], wanted, self.columns_, X)
         columns = [f"{name}_q{level:g}" for name in wanted for level in quantiles]
         tables = [one.quantiles[:, which].reshape(len(one.mean), -1) for one in said if one.quantiles is not None]
-        return answer(form, bare, times, tables, columns, self.columns_)
+        return answer(form, bare, times, tables, columns, self.columns_, X)
 
     def predict_windows(self, X: SeriesSet) -> list[NDArray[np.float64]]:
         """The mean [Q, C] at the target times of each window: for sets that have target series."""
@@ -247,6 +249,14 @@ class Forecaster(ValueEstimator):
                     stacklevel=3,
                 )
         return times
+
+    def embed(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
+        """Not for forecasters: there is a state for each window and channel, not one for each series."""
+        raise ValueError("a Forecaster has no states of whole series: use embed and explain of the other estimators")
+
+    def explain(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
+        """Not for forecasters, see :meth:`embed`."""
+        return self.embed(X, at)
 
     def score(self, X: Any, y: None = None) -> float:
         """Minus the mean squared error of the forecasts, in scaled units."""

@@ -77,6 +77,8 @@ class Interpolator(ValueEstimator):
         return self._fit(data, columns, held_out)
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
+        if self.scaling != "standard":
+            raise ValueError(f"scaling must be 'standard' where values are the answer, got {self.scaling!r}")
         scaling = super()._fit_scaling(data)
         if data.schema.targets and len(data.schema.targets) == len(data.channels):
             # one channel, one scale, whether it is seen or asked for

@@ -55,6 +55,30 @@ def with_labels(data: SeriesSet, y: Any, *, classes: bool) -> SeriesSet:
     return SeriesSet(series, schema=replace(data.schema, classes=known), notes=data.notes)
 
 
+def in_order_of(data: SeriesSet, y: Any) -> Any:
+    """Labels with an index, as pandas has it: by the ids of the series, where those are what it holds.
+
+    Raises:
+        DataError: some ids have a label and some do not.
+    """
+    index = getattr(y, "index", None)
+    if index is None or callable(index):
+        return y
+    ids = [one.id for one in data]
+    known = set(index)
+    if not known & set(ids) or known == set(range(len(ids))):
+        return y
+    missing = next((name for name in ids if name not in known), None)
+    if missing is not None or len(known) < len(index):
+        raise DataError(
+            f"y has {'no label' if missing is not None else 'two labels'} for {missing!r}"
+            if missing is not None
+            else "y has two labels for one id",
+            remedy="give one for each id, or a list in the order of the series",
+        )
+    return y.loc[ids]
+
+
 def _listed(y: Any) -> list[Any]:
     # a list is not made an array: words beside NaN would become words
     given = y if isinstance(y, list | tuple) else np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import by_length, columns_of, has_gaps
-from contiformer.estimators.labels import with_labels, without_labels
-from contiformer.estimators.tables import answer, query_times, read
+from contiformer.estimators.labels import in_order_of, with_labels, without_labels
+from contiformer.estimators.tables import TABLES, answer, query_times, read
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.at_times import AtTimes
 from contiformer.tasks.base import Task
@@ -76,7 +77,8 @@ class Regressor(RegressorMixin, ValueEstimator):
             validation_data: (X, y), or a SeriesSet or DataFrame with answers, to choose by.
         """
         columns = columns_of(id, time, values, label, static, targets)
-        data = self._answered(read(X, columns, by_id=y is None)[0], y)
+        series, form = read(X, columns, by_id=y is None)
+        data = self._answered(series, in_order_of(series, y) if form in TABLES else y)
         held_out = None
         if validation_data is not None:
             given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
@@ -162,8 +164,16 @@ class Regressor(RegressorMixin, ValueEstimator):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """R² of numbers; for target series minus the mean squared error in scaled units."""
-        scores = self.evaluate(X, y)
-        return scores["r2"] if "r2" in scores else -scores["mse"]
+        if self._in_time:
+            if sample_weight is not None:
+                raise ValueError("sample_weight is for numbers of series, and this model tells numbers at times")
+            return -self.evaluate(X, y)["mse"]
+        return float(r2_score(self._truth(X, y), self.predict(X), sample_weight=sample_weight))
+
+    def _truth(self, X: Any, y: Any) -> NDArray[np.float64]:
+        series, form = read(X, self.columns_, self.schema_.channels)
+        labelled = with_labels(series, in_order_of(series, y) if form in TABLES else y, classes=False)
+        return np.array(labelled.labels, np.float64)
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """MSE, RMSE, MAE, and R² for numbers; target series are judged in scaled units."""
@@ -175,7 +185,7 @@ class Regressor(RegressorMixin, ValueEstimator):
             scaled = self.scaling_.apply(without_labels(data))
             parts = [task.evaluate(Loader(scaled, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
             return {name: float(np.mean([one[name] for one in parts])) for name in parts[0]}
-        truth = np.array(with_labels(data, y, classes=False).labels, np.float64)
+        truth = self._truth(X, y)
         miss = self.predict(X) - truth
         scores = error_scores(miss**2, np.abs(miss), np.ones_like(miss))
         spread = float(((truth - truth.mean()) ** 2).sum())

@@ -32,8 +32,9 @@ _PAIRS = "pairs of key and value"
 
 
 def save(estimator: Estimator, folder: Path) -> None:
-    """Write the folder; the configuration last, so that a folder with one is complete."""
+    """Write the folder; the configuration goes first and comes last, so that a folder with one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").unlink(missing_ok=True)
     tensors = {
         f"member{n}.{name}": x.detach().cpu().contiguous().clone()
         for n, task in enumerate(estimator.tasks_)

@@ -21,6 +21,7 @@ from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.data.times import as_datetimes, as_times
 
 Form = Literal["set", "polars", "pandas", "array", "list"]
+TABLES = ("polars", "pandas")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -109,7 +110,8 @@ class AtTimes(Task):
 
     def metrics(self, judged: Judged) -> dict[str, float]:
         """Errors in scaled units; "score" is the head's own loss, or its negative log-likelihood."""
-        count = max(1.0, float(judged["count"].sum()))
+        # nothing judged is not perfect
+        count = float(judged["count"].sum()) or math.nan
         scores = {"score": float(judged["loss"].sum()) / count}
         scores |= error_scores(judged["squares"], judged["absolutes"], judged["count"])
         if "inside90" in judged:

@@ -91,13 +91,15 @@ class Classification(Task):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """The temperature with the smallest negative log-likelihood, by golden-section search over its logarithm."""
+        """The most probable temperature, given a normal law of its logarithm around 0, by golden-section search."""
         self.eval()
         parts = [(self(moved), moved.label) for moved in (batch.to(self.device) for batch in batches)]
         logits, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts if y is not None])
 
         def cost(log_temperature: float) -> float:
-            return float(cross_entropy(logits.double() / np.exp(log_temperature), labels))
+            # as if half of an e-fold were the usual change: few series must not turn into certainty
+            doubt = 2 * log_temperature**2 / len(labels)
+            return float(cross_entropy(logits.double() / np.exp(log_temperature), labels)) + doubt
 
         self.temperature.fill_(float(np.exp(_golden_section(cost, -4.0, 4.0))))
 

@@ -83,7 +83,8 @@ class Inputs(nn.Module):
         if len(self.edges) > 1:
             filled = fill_channels(values, batch.times, observed, causal=self.options.causal)
             means = window_means(filled, batch.times, batch.lengths, self.edges).flatten(2)
-            known = observed.any(1, keepdim=True) & present
+            ever = observed.int().cummax(1).values.bool() if self.options.causal else observed.any(1, keepdim=True)
+            known = ever & present
             parts.append(means)
             marks.append(known.repeat(1, 1, len(self.edges) - 1))
         if self.options.gaps:

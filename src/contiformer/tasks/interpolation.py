@@ -50,7 +50,7 @@ class Interpolation(AtTimes):
             some = chance.topk(self.ask, dim=1).indices
             times = times.gather(1, some)
             values, hidden = (x.gather(1, some.unsqueeze(-1).expand(-1, -1, x.shape[-1])) for x in (values, hidden))
-        said = self(visible, times)
+        said = self(self.view(visible), times)
         return masked_sums(self.head.losses(said, values), hidden, series_weights(batch))
 
     def _hidden(self, batch: Batch) -> Tensor:
@@ -84,6 +84,9 @@ def hide_observations(data: SeriesSet, share: float, seed: int) -> SeriesSet:
             place = (np.arange(len(series)) + 0.5) / len(series)
             start = draw.uniform(-share, 1)
             hidden[:] = ((place >= start) & (place < start + share))[:, None]
+        known = np.argwhere(~np.isnan(series.values))
+        if len(known) > 1 and not hidden[tuple(known.T)].any():
+            hidden[tuple(draw.choice(known))] = True
         seen = np.where(hidden, np.nan, series.values)
         wanted = np.where(hidden, series.values, np.nan)
         kept = (~np.isnan(wanted)).any(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,9 @@ def calibration_error(probability: Float[np.ndarray, "n classes"], label: Int[np
 
 
 def error_scores(squares: NDArray[Any], absolutes: NDArray[Any], counts: NDArray[Any]) -> dict[str, float]:
-    """MSE, RMSE and MAE from sums over batches and channels."""
-    n = max(1.0, float(counts.sum()))
+    """MSE, RMSE and MAE from sums over batches and channels; NaN where nothing was judged."""
+    n = float(counts.sum())
+    if n == 0:
+        return {"mse": math.nan, "rmse": math.nan, "mae": math.nan}
     mse = float(squares.sum()) / n
     return {"mse": mse, "rmse": mse**0.5, "mae": float(absolutes.sum()) / n}

@@ -47,6 +47,9 @@ class Patience(Callback):
 
     def __init__(self, wish: Wish) -> None:
         self.wish = wish
+        #: Rounds that no checkpoint holds yet: they are short then, and this one is finished first.
+        self.unsaved = False
+        self.stopping = False
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Listen again: Lightning has put its own handler of SIGTERM in place, which talks to other processes."""
@@ -59,7 +62,8 @@ class Patience(Callback):
             everyone = torch.tensor(float(stop), device=module.device)
             distributed.all_reduce(everyone, distributed.ReduceOp.MAX)
             stop = bool(everyone)
-        if stop:
+        self.stopping = stop
+        if stop and not self.unsaved:
             raise Halt
 
 
@@ -157,10 +161,13 @@ class Checkpoints(Callback):
         identity: what the training was started with: a checkpoint of another one is refused.
         restored: the checkpoint that the training goes on from. If that is not the last one, the last one is damaged,
             and must not take the place of the previous one.
+        patience: knows whether the user asked to stop.
     """
 
-    def __init__(self, folder: Path, rounds: Rounds, identity: dict[str, Any], restored: Path | None) -> None:
-        self.folder, self.rounds, self.identity = folder, rounds, identity
+    def __init__(
+        self, folder: Path, rounds: Rounds, identity: dict[str, Any], restored: Path | None, patience: Patience
+    ) -> None:
+        self.folder, self.rounds, self.identity, self.patience = folder, rounds, identity, patience
         self._restored = "" if restored is None else restored.name
         self._intact = self._restored == "last.safetensors"
         self._due = 0.0
@@ -182,10 +189,12 @@ class Checkpoints(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Write, on the first process; all of them have to take part."""
-        over = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
+        over = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs or self.patience.stopping
         began = time.perf_counter()
         if not trainer.strategy.broadcast(over or began >= self._due):
+            self.patience.unsaved = True
             return
+        self.patience.unsaved = False
         new, last, previous = (self.folder / f"{name}.safetensors" for name in ("new", "last", "previous"))
         # beside the others first: a full disk costs neither of them
         trainer.save_checkpoint(new)
@@ -196,6 +205,8 @@ class Checkpoints(Callback):
         self._intact = True
         now = time.perf_counter()
         self._due = now + (now - began) / CHECKPOINT_SHARE
+        if self.patience.stopping:
+            raise Halt
 
     def state_dict(self) -> dict[str, Any]:
         """What the training was started with, and where in the data it is."""

@@ -22,7 +22,8 @@ class TrainingOptions:
         weight_decay: of AdamW, on matrices only.
         gradient_clip: largest norm of the gradient.
         averaging: the weights that are validated and kept are a running mean over about ``1 / (1 - averaging)`` steps.
-        patience: stop when the validation metric has not improved for this share of the epochs; 1: never.
+        patience: stop when the validation metric has not improved for this share of the epochs; 1: never. Only where
+            the best epoch is kept.
         keep: "best" epoch by validation, or the "last"; "auto": the best where there are enough validation series to
             tell (200), the last where a choice would be luck.
         seed: of the order, of dropout, of everything.

@@ -93,11 +93,12 @@ def train(
     messages: list[str] = []
     checkpoint, resumed, interrupted = None, 0, False
     with listening() as wish, quiet(), torch.random.fork_rng(devices=[]):
-        callbacks: list[Callback] = [Seeding(options.seed), course, Patience(wish)]
+        patience = Patience(wish)
+        callbacks: list[Callback] = [Seeding(options.seed), course, patience]
         if folder is not None:
             place, identity = folder / "checkpoints", identity_of(options, training, validation, task)
             checkpoint, resumed = find_checkpoint(place, identity, messages)
-            callbacks += [Records(course, folder), Checkpoints(place, rounds, identity, checkpoint)]
+            callbacks += [Records(course, folder), Checkpoints(place, rounds, identity, checkpoint, patience)]
         if options.verbose:
             callbacks.append(progress)
         trainer = make_trainer(options, count, callbacks, folder)
