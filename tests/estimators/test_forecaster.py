@@ -39,7 +39,7 @@ def test_it_learns_a_wave():
     """Better than the last value held, on a continuation that was not seen."""
     times = np.arange(240.0)
     values = np.sin(times / 3)[:, None]
-    model = Forecaster(horizon=6, history=24, d_model=16, max_epochs=12, min_steps=150, verbose=0, law="point")
+    model = Forecaster(horizon=6, history=24, d_model=8, window=1, max_epochs=8, min_steps=0, verbose=0, law="point")
     model.fit([(times[:200], values[:200])])
     windows = cut_windows(SeriesSet([Series.of(times[170:], values[170:])]), 24, 6.01, least=24)
     windows = windows.select(np.flatnonzero([w.target_times[0] >= 200 for w in windows]))

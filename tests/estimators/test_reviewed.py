@@ -31,7 +31,7 @@ def test_few_series_do_not_make_probabilities_certain():
     draw = np.random.default_rng(0)
     X = [(np.arange(5.0), draw.normal(size=(5, 1)) + 3 * (n % 2)) for n in range(30)]
     y = [n % 2 for n in range(30)]
-    classifier = Classifier(**{**TINY, "max_epochs": 60}).fit(X, y)
+    classifier = Classifier(**{**TINY, "max_epochs": 25}).fit(X, y)
     assert classifier.metrics_["validation"]["accuracy"] == 1
     assert float(classifier.tasks_[0].temperature) > 0.3
 

@@ -252,6 +252,7 @@ class Forecaster(ValueEstimator):
 
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
         """Not for forecasters: there is a state for each window and channel, not one for each series."""
+        self._check_fitted()
         raise ValueError("a Forecaster has no states of whole series: use embed and explain of the other estimators")
 
     def explain(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
