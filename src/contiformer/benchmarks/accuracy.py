@@ -205,6 +205,8 @@ def measure(
     names: list[str], seeds: list[int], path: Path, verbose: int, notify: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Run what is not in the file yet, write after each run, and return all rows of the cases asked for."""
+    # a folder that cannot be made is found out before the work, not after it
+    path.parent.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = json.loads(read_text(path)) if path.is_file() else []
     done = {(row["case"], row["seed"]) for row in rows}
     for name in names:
