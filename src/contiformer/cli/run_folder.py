@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from contiformer.cli.source import Source
 from contiformer.data.errors import DataError
 from contiformer.data.readers.text import read_text, write_text
+from contiformer.training.identity import ELSEWHERE
 
 if TYPE_CHECKING:
     from contiformer.estimators import Estimator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 FILE = "run.json"
 FORMAT = 1
 #: Parameters that say where and how loudly, not what: a run may go on with others.
-_ELSEWHERE = {"accelerator", "devices", "num_nodes", "precision", "num_workers", "verbose", "run_dir"}
+_ELSEWHERE = ELSEWHERE | {"run_dir"}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from contiformer.backbones import BACKBONES, check_capabilities, make_backbone
+from contiformer.backbones import check_capabilities, make_backbone
 from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Law, Origin, Scaling
-from contiformer.data.series_set import Schema, SeriesSet
+from contiformer.data.series_set import SeriesSet
 from contiformer.estimators import store
 from contiformer.estimators.limits import refuse_endless, refuse_extreme
 from contiformer.estimators.parameters import check_parameters
@@ -35,7 +36,7 @@ _TRAINING = {field.name for field in fields(TrainingOptions)}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Estimator(BaseEstimator):
+class Estimator(BaseEstimator, ABC):
     """Parameters of every estimator; each is also a key of the command line's configuration.
 
     Attributes:
@@ -95,12 +96,13 @@ class Estimator(BaseEstimator):
 
     # What a subclass says: how its task is made, and what it needs to know of the training data for it.
 
+    @abstractmethod
     def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Task:
-        raise NotImplementedError
+        """The task that the configuration describes, with new weights."""
 
+    @abstractmethod
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         """What the task needs to know of the training data: numbers and words for JSON."""
-        raise NotImplementedError
 
     def _prepare(self, data: SeriesSet) -> SeriesSet:
         """Check that the data have what is to be learned."""
@@ -234,8 +236,6 @@ class Estimator(BaseEstimator):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             inputs = Inputs(InputOptions.from_dict(self.config_["inputs"]))
-            if self.config_["backbone"] not in BACKBONES:
-                make_backbone(self.config_["backbone"], 1)
             return self._make_task(self.config_, inputs)
 
     def _new_backbone(self, config: dict[str, Any], inputs: Inputs) -> Any:
@@ -283,9 +283,9 @@ class Estimator(BaseEstimator):
             assert isinstance(batch, Batch)
             yield batch.to(self.tasks_[0].device)
 
+    @abstractmethod
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """All metrics on data with answers."""
-        raise NotImplementedError
 
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> list[NDArray[np.float32]]:
         """States of a member's backbone [Q, d_model] of each series, at its own times or at any others."""
@@ -377,8 +377,3 @@ def _first_process() -> bool:
     from torch import distributed  # noqa: PLC0415
 
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
-
-
-def as_dict(columns: Columns, schema: Schema) -> dict[str, Any]:
-    """Both for JSON."""
-    return {"columns": asdict(columns), "schema": schema.to_dict()}

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from contiformer.data.cuts import cut_windows
 from contiformer.data.errors import DataError
-from contiformer.data.loader import Loader
 from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import columns_of
@@ -21,7 +20,6 @@ from contiformer.estimators.tables import answer, query_times, read
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.forecasting import Forecasting
 from contiformer.tasks.inputs import Inputs
-from contiformer.training.trainer import EVALUATION_BATCH
 
 #: With fewer series than this the last stretch of each is what is validated on, otherwise some of the series.
 _MANY = 10
@@ -268,8 +266,7 @@ class Forecaster(ValueEstimator):
         self._check_fitted()
         data = read(X, self.columns_, self.schema_.channels)[0]
         judged = self.scaling_.apply(self._examples(data))
-        scores = [task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
-        return {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
+        return self._judged(judged)
 
 
 def _usual_gap(data: SeriesSet, *, of_targets: bool = False) -> float:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from contiformer.data.loader import Loader
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import columns_of
@@ -17,7 +16,6 @@ from contiformer.estimators.tables import answer, query_times, read
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.interpolation import Interpolation, hide_observations
-from contiformer.training.trainer import EVALUATION_BATCH
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -147,5 +145,4 @@ class Interpolator(ValueEstimator):
         self._check_fitted()
         data = without_labels(read(X, self.columns_, self.schema_.channels)[0])
         judged = self._validation_form(self.scaling_.apply(data))
-        scores = [task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
-        return {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
+        return self._judged(judged)

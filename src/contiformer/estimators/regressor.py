@@ -13,7 +13,6 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
 from contiformer.data.errors import DataError
-from contiformer.data.loader import Loader
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import by_length, columns_of, has_gaps
@@ -25,7 +24,6 @@ from contiformer.tasks.base import Task
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.regression import Regression
 from contiformer.tasks.scores import error_scores
-from contiformer.training.trainer import EVALUATION_BATCH
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -182,9 +180,7 @@ class Regressor(RegressorMixin, ValueEstimator):
         if self._in_time:
             if not data.schema.targets:
                 raise DataError("X has no targets to compare with", remedy="give a SeriesSet or a table with them")
-            scaled = self.scaling_.apply(without_labels(data))
-            parts = [task.evaluate(Loader(scaled, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
-            return {name: float(np.mean([one[name] for one in parts])) for name in parts[0]}
+            return self._judged(self.scaling_.apply(without_labels(data)))
         truth = self._truth(X, y)
         miss = self.predict(X) - truth
         scores = error_scores(miss**2, np.abs(miss), np.ones_like(miss))

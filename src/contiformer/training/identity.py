@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contiformer.tasks.base import Task
 
 #: Options that say where and how loudly, not what.
-_ELSEWHERE = {"accelerator", "devices", "num_nodes", "precision", "num_workers", "verbose"}
+ELSEWHERE = {"accelerator", "devices", "num_nodes", "precision", "num_workers", "verbose"}
 #: What modules know that is no setting of the model.
 _PASSING = {"training", "total_steps", "prepare_data_per_node", "allow_zero_length_dataloader_with_multiple_devices"}
 
@@ -29,7 +29,7 @@ def identity_of(
 ) -> dict[str, Any]:
     """Numbers and words that are equal for equal trainings, by their names."""
     shapes = ";".join(f"{name}{tuple(p.shape)}" for name, p in task.named_parameters())
-    settings = {name: value for name, value in asdict(options).items() if name not in _ELSEWHERE}
+    settings = {name: value for name, value in asdict(options).items() if name not in ELSEWHERE}
     return {
         **settings,
         "training data": _checksum(training),
