@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,25 @@ class EventBatch:
     def lengths(self) -> Int64[Tensor, " batch"]:
         """The number of events of each sequence."""
         return self.mask.sum(1)
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> EventBatch:
+        """On another device. Times become float32 on one that has no float64 (mps)."""
+        no_double = torch.device(device).type == "mps"
+
+        def move(tensor: Tensor) -> Tensor:
+            kept = tensor.float() if no_double and tensor.dtype == torch.float64 else tensor
+            return kept.to(device, non_blocking=non_blocking)
+
+        return self._each(move)
+
+    def pin_memory(self) -> EventBatch:
+        """In page-locked memory, as a DataLoader with ``pin_memory=True`` asks for."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> EventBatch:
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ids"}
+        changed: dict[str, Any] = {name: change(x) for name, x in tensors.items() if x is not None}
+        return replace(self, **changed)
 
 
 def collate_events(sequences: Sequence[EventSequence]) -> EventBatch:

@@ -1,48 +1,41 @@
-"""What all estimators share: parameters, reading, scaling, training, saving."""
+"""What all estimators of series share: reading, scaling, training."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
 
 from contiformer.backbones import check_capabilities, make_backbone
 from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Law, Origin, Scaling
-from contiformer.data.series_set import SeriesSet
-from contiformer.estimators import store
+from contiformer.data.series_set import Schema, SeriesSet
+from contiformer.estimators.learner import Learner, first_process
 from contiformer.estimators.limits import refuse_endless, refuse_extreme
 from contiformer.estimators.parameters import check_parameters
 from contiformer.estimators.tables import Columns, Form, read, without_answers
-from contiformer.tasks.base import Task
+from contiformer.tasks.base import SeriesTask
 from contiformer.tasks.inputs import InputOptions, Inputs
-from contiformer.training.options import TrainingOptions
-from contiformer.training.trainer import EVALUATION_BATCH, Outcome, train
+from contiformer.training.trainer import EVALUATION_BATCH, train
 
 if TYPE_CHECKING:
     from contiformer.estimators.explain import Explanation
 
-_TRAINING = {field.name for field in fields(TrainingOptions)}
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Estimator(BaseEstimator, ABC):
-    """Parameters of every estimator; each is also a key of the command line's configuration.
+class Estimator(Learner):
+    """Parameters of every estimator of series, beside those of :class:`~contiformer.estimators.learner.Learner`.
 
     Attributes:
-        backbone: its name in :data:`contiformer.backbones.BACKBONES`.
-        d_model, n_layers, dropout: sizes that every backbone knows.
-        backbone_options: its own options, for contiformer for example ``{"n_heads": 8, "interpolation": "cubic"}``.
         window: levels of local means shown beside each point, see :class:`~contiformer.tasks.InputOptions`.
         members: models that are trained, each with other series to validate on; their answers are averaged.
         keep_points, most_points, noise: what a training step sees of each series: a random share of the points, at most
@@ -52,52 +45,20 @@ class Estimator(BaseEstimator, ABC):
         scaling: of the values: "standard", by mean and standard deviation; "normal scores", by ranks, for skewed
             channels with outliers; "auto": by ranks where channels are missing at some points, as in clinical records.
         time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
-        max_epochs, min_steps, batch_size, learning_rate, warmup, field_rate, weight_decay, gradient_clip, averaging,
-            patience, keep, seed, accelerator, devices, num_nodes, precision, num_workers, verbose: see
-            :class:`~contiformer.training.TrainingOptions`.
-        run_dir: folder for checkpoints, logs and the model; ``fit`` resumes from it. None: nothing is written.
     """
 
-    backbone: str = "contiformer"
-    d_model: int = 64
-    n_layers: int = 1
-    dropout: float = 0.2
-    backbone_options: dict[str, Any] | None = None
     window: int = 3
     members: int = 1
     keep_points: float = 0.75
     most_points: int | None = 64
     noise: float = 0.0
-    validation: float = 0.2
     time_origin: Origin = "first"
     scaling: Literal["auto", "standard", "normal scores"] = "standard"
-    max_epochs: int = 100
-    min_steps: int = 400
-    batch_size: int | None = None
-    learning_rate: float = 2e-3
-    warmup: float = 0.1
-    field_rate: float = 0.1
-    weight_decay: float = 0.1
-    gradient_clip: float = 1.0
-    averaging: float = 0.98
-    patience: float = 0.3
-    keep: Literal["auto", "best", "last"] = "best"
-    seed: int = 0
-    accelerator: str = "auto"
-    devices: int | str = "auto"
-    num_nodes: int = 1
-    precision: str | None = None
-    num_workers: int = 0
-    verbose: int = 1
-    run_dir: str | Path | None = None
-
-    #: What the saved configuration calls the task.
-    task_name: ClassVar[str]
 
     # What a subclass says: how its task is made, and what it needs to know of the training data for it.
 
     @abstractmethod
-    def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Task:
+    def _make_task(self, config: dict[str, Any], inputs: Inputs) -> SeriesTask:
         """The task that the configuration describes, with new weights."""
 
     @abstractmethod
@@ -131,8 +92,26 @@ class Estimator(BaseEstimator, ABC):
         stratify = data.schema.classes is not None
         return data.k_fold(folds, seed=self.seed, stratify=stratify)[member % folds]
 
-    def _after_loading(self) -> None:
-        """Set what ``fit`` sets and the configuration does not hold."""
+    def _description(self) -> dict[str, Any]:
+        return {
+            "columns": asdict(self.columns_),
+            "schema": self.schema_.to_dict(),
+            "scaling": json.loads(self.scaling_.to_json()),
+        }
+
+    def _describe_again(self, saved: Mapping[str, Any]) -> None:
+        self.columns_ = Columns.from_dict(saved["columns"])
+        self.schema_ = Schema.from_dict(saved["schema"])
+        self.scaling_ = Scaling.from_json(json.dumps(saved["scaling"]))
+
+    def _facts(self) -> dict[str, str]:
+        schema = self.schema_
+        facts = {"channels": ", ".join(schema.channels)}
+        if schema.static:
+            facts["static features"] = ", ".join(schema.static)
+        if schema.classes is not None:
+            facts["classes"] = ", ".join(map(str, schema.classes))
+        return facts | {"time unit of the model": f"{self.scaling_.unit:g}"}
 
     # Training
 
@@ -146,9 +125,8 @@ class Estimator(BaseEstimator, ABC):
         refuse_endless(data)
         # what is held out is not looked at, also not for its mean
         self.scaling_ = self._fit_scaling(data if validation is not None else self._parts(data, 0)[0])
+        self._forget()
         self.config_ = self._describe(data)
-        self.tasks_: list[Task] = []
-        self.outcomes_: list[Outcome] = []
         checked = None
         if validation is not None:
             checked = self._validation_form(self.scaling_.apply(self._examples(self._prepare(validation))))
@@ -171,35 +149,18 @@ class Estimator(BaseEstimator, ABC):
             self.outcomes_.append(outcome)
             if outcome.interrupted:
                 break
-        self.metrics_: dict[str, Any] = {
+        self.metrics_ = {
             "validation": {name: float(np.mean([m[name] for m in kept_out if name in m])) for name in kept_out[0]},
             "seconds": sum(outcome.seconds for outcome in self.outcomes_),
             "epochs": [len(outcome.history) for outcome in self.outcomes_],
             "training_series": len(data),
         }
-        if folder is not None and _first_process():
+        if folder is not None and first_process():
             self.save(folder)
         return self
 
-    @property
-    def history_(self) -> list[dict[str, float]]:
-        """A row of metrics for each epoch, of the first member."""
-        self._check_fitted()
-        return self.outcomes_[0].history if self.outcomes_ else []
-
-    def _training_options(self) -> TrainingOptions:
-        return TrainingOptions(**{name: getattr(self, name) for name in _TRAINING})
-
     def _capabilities(self) -> Any:
         return make_backbone(self.backbone, 1, **self._backbone_options()).capabilities
-
-    def _backbone_options(self) -> dict[str, Any]:
-        return {
-            "d_model": self.d_model,
-            "n_layers": self.n_layers,
-            "dropout": self.dropout,
-            **(self.backbone_options or {}),
-        }
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
         law: Law = "standard" if self.scaling == "auto" else self.scaling
@@ -232,7 +193,7 @@ class Estimator(BaseEstimator, ABC):
     def _input_options(self) -> dict[str, Any]:
         return {}
 
-    def _new_task(self, seed: int) -> Task:
+    def _new_task(self, seed: int) -> SeriesTask:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             inputs = Inputs(InputOptions.from_dict(self.config_["inputs"]))
@@ -243,20 +204,12 @@ class Estimator(BaseEstimator, ABC):
 
     # Use
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Whether there is a model to ask; a training that failed leaves none."""
-        return bool(getattr(self, "tasks_", None))
-
     def __sklearn_tags__(self) -> Any:
         """Series may have gaps, and arrays of them have three dimensions."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = tags.input_tags.allow_nan = True
         tags.non_deterministic = False
         return tags
-
-    def _check_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit, or load a saved one")
 
     def _read(self, X: Any) -> tuple[SeriesSet, SeriesSet, Form]:
         """New input: as it is, and scaled for the model, without labels and targets."""
@@ -283,10 +236,6 @@ class Estimator(BaseEstimator, ABC):
             assert isinstance(batch, Batch)
             yield batch.to(self.tasks_[0].device)
 
-    @abstractmethod
-    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """All metrics on data with answers."""
-
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> list[NDArray[np.float32]]:
         """States of a member's backbone [Q, d_model] of each series, at its own times or at any others."""
         from contiformer.estimators.explain import states  # noqa: PLC0415
@@ -298,40 +247,6 @@ class Estimator(BaseEstimator, ABC):
         from contiformer.estimators.explain import explain  # noqa: PLC0415
 
         return explain(self, X, at, member)
-
-    # Files
-
-    def save(self, folder: str | Path) -> None:
-        """Write ``model.safetensors``, ``config.json``, ``metrics.json`` and a model card; nothing in them can run."""
-        self._check_fitted()
-        store.save(self, Path(folder))
-
-    @classmethod
-    def load(cls, folder: str | Path, *, device: str = "cpu") -> Self:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            DataError: for a folder that is no model, is damaged, of another estimator, or of a newer version.
-        """
-        loaded = store.load(Path(folder), cls, device)
-        assert isinstance(loaded, cls)
-        return loaded
-
-    def push_to_hub(self, repo_id: str, **options: Any) -> Any:
-        """Upload the folder that :meth:`save` writes; needs the package huggingface_hub."""
-        return store.push(self, repo_id, **options)
-
-    @classmethod
-    def from_pretrained(cls, repo_id: str, *, device: str = "cpu", **options: Any) -> Self:
-        """Download from the Hugging Face hub and load; needs the package huggingface_hub."""
-        return cls.load(store.pull(repo_id, **options), device=device)
-
-    def to(self, device: str) -> Self:
-        """Move the model; input is moved with it."""
-        self._check_fitted()
-        for task in self.tasks_:
-            task.to(device)
-        return self
 
 
 def columns_of(
@@ -371,9 +286,3 @@ def by_length(data: SeriesSet) -> tuple[SeriesSet, NDArray[np.int64]]:
 def has_gaps(data: SeriesSet) -> bool:
     """Whether channels are missing at some points."""
     return any(not bool(one.observed.all()) for one in data)
-
-
-def _first_process() -> bool:
-    from torch import distributed  # noqa: PLC0415
-
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from contiformer import __version__
 
 if TYPE_CHECKING:
-    from contiformer.estimators.base import Estimator
+    from contiformer.estimators.learner import Learner
 
 
-def card(estimator: Estimator) -> str:
+def card(estimator: Learner) -> str:
     """A model card in Markdown: what it is, what it was trained on, how well it did, how to use it."""
-    name, schema = type(estimator).__name__, estimator.schema_
+    name = type(estimator).__name__
     weights = sum(p.numel() for task in estimator.tasks_ for p in task.parameters())
     lines = [
         "---",
@@ -28,13 +28,8 @@ def card(estimator: Estimator) -> str:
         "| | |",
         "|---|---|",
         f"| series to learn from | {estimator.metrics_.get('training_series', '?')} |",
-        f"| channels | {', '.join(schema.channels)} |",
     ]
-    if schema.static:
-        lines.append(f"| static features | {', '.join(schema.static)} |")
-    if schema.classes is not None:
-        lines.append(f"| classes | {', '.join(map(str, schema.classes))} |")
-    lines.append(f"| time unit of the model | {estimator.scaling_.unit:g} |")
+    lines += [f"| {name} | {value} |" for name, value in estimator._facts().items()]
     lines += [
         "",
         "On the validation series, which were used to choose the epoch (not a test):",

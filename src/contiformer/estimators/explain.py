@@ -22,7 +22,7 @@ from contiformer.training.trainer import EVALUATION_BATCH
 
 if TYPE_CHECKING:
     from contiformer.estimators.base import Estimator
-    from contiformer.tasks.base import Task
+    from contiformer.tasks.base import SeriesTask
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ def explain(estimator: Estimator, X: Any, at: Any = None, member: int = 0) -> Ex
     )
 
 
-def _asked(estimator: Estimator, X: Any, at: Any, member: int) -> tuple[Task, Any, Any, list[NDArray[np.float64]]]:
+def _asked(
+    estimator: Estimator, X: Any, at: Any, member: int
+) -> tuple[SeriesTask, Any, Any, list[NDArray[np.float64]]]:
     from contiformer.estimators.values import asking  # noqa: PLC0415
 
     bare, scaled, _ = estimator._read(X)
@@ -134,20 +136,22 @@ def _asked(estimator: Estimator, X: Any, at: Any, member: int) -> tuple[Task, An
     return estimator.tasks_[member], asking(bare, scaled, times, 1, estimator.scaling_), bare, times
 
 
-def _batches(asked: Any, task: Task) -> Any:
+def _batches(asked: Any, task: SeriesTask) -> Any:
     for batch in Loader(asked, EVALUATION_BATCH, shuffle=False):
         assert isinstance(batch, Batch)
         yield batch.to(task.device)
 
 
-def _last_attention(task: Task, name: str) -> ContinuousAttention:
+def _last_attention(task: SeriesTask, name: str) -> ContinuousAttention:
     found = [module for module in task.backbone.modules() if isinstance(module, ContinuousAttention)]
     if not found:
         raise ValueError(f"the backbone {name!r} has no continuous attention to explain: use 'contiformer', or embed()")
     return found[-1]
 
 
-def _weights_of(attention: ContinuousAttention, task: Task, batch: Batch) -> Float[Tensor, "batch heads query points"]:
+def _weights_of(
+    attention: ContinuousAttention, task: SeriesTask, batch: Batch
+) -> Float[Tensor, "batch heads query points"]:
     """The weights, from a second look at what the layer is given while the backbone runs."""
     given: list[tuple[Any, ...]] = []
 

@@ -20,7 +20,7 @@ from contiformer.estimators.labels import in_order_of, with_labels, without_labe
 from contiformer.estimators.tables import TABLES, answer, query_times, read
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.at_times import AtTimes
-from contiformer.tasks.base import Task
+from contiformer.tasks.base import SeriesTask
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.regression import Regression
 from contiformer.tasks.scores import error_scores
@@ -116,7 +116,7 @@ class Regressor(RegressorMixin, ValueEstimator):
             "view": self._view(),
         }
 
-    def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Task:
+    def _make_task(self, config: dict[str, Any], inputs: Inputs) -> SeriesTask:
         backbone = self._new_backbone(config, inputs)
         if "outputs" in config["task"]:
             return AtTimes(backbone, inputs, **config["task"])

@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +17,17 @@ from contiformer import __version__
 from contiformer.data.arrays import plain
 from contiformer.data.errors import DataError
 from contiformer.data.readers.text import read_text, write_text
-from contiformer.data.scaling import Scaling
-from contiformer.data.series_set import Schema
 from contiformer.estimators.card import card
-from contiformer.estimators.tables import Columns
 
 if TYPE_CHECKING:
-    from contiformer.estimators.base import Estimator
+    from contiformer.estimators.learner import Learner
 
 #: Of the folder. A newer one is refused; older ones are read.
 FORMAT = 1
 _PAIRS = "pairs of key and value"
 
 
-def save(estimator: Estimator, folder: Path) -> None:
+def save(estimator: Learner, folder: Path) -> None:
     """Write the folder; the configuration goes first and comes last, so that a folder with one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").unlink(missing_ok=True)
@@ -54,22 +50,20 @@ def save(estimator: Estimator, folder: Path) -> None:
     write_text(folder / "config.json", json.dumps(config_of(estimator), indent=1, default=plain))
 
 
-def config_of(estimator: Estimator) -> dict[str, Any]:
+def config_of(estimator: Learner) -> dict[str, Any]:
     """Everything but the weights."""
     return {
         "format": FORMAT,
         "contiformer": __version__,
         "estimator": type(estimator).__name__,
         "parameters": plain_parameters(estimator),
-        "columns": asdict(estimator.columns_),
-        "schema": estimator.schema_.to_dict(),
-        "scaling": json.loads(estimator.scaling_.to_json()),
+        **estimator._description(),
         "members": len(estimator.tasks_),
         "model": estimator.config_,
     }
 
 
-def plain_parameters(estimator: Estimator) -> dict[str, Any]:
+def plain_parameters(estimator: Learner) -> dict[str, Any]:
     """The parameters for JSON."""
     return {name: _written(value) for name, value in estimator.get_params(deep=False).items()}
 
@@ -110,7 +104,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return dict(config)
 
 
-def load(folder: Path, kind: type[Estimator], device: str) -> Estimator:
+def load(folder: Path, kind: type[Learner], device: str) -> Learner:
     """Read the folder. ``kind`` may be the base class: any estimator then."""
     from contiformer.estimators import ESTIMATORS  # noqa: PLC0415
 
@@ -125,12 +119,10 @@ def load(folder: Path, kind: type[Estimator], device: str) -> Estimator:
     try:
         known = set(found().get_params(deep=False))
         estimator = found(**{key: _read_back(x) for key, x in config["parameters"].items() if key in known})
-        estimator.columns_ = Columns.from_dict(config["columns"])
-        estimator.schema_ = Schema.from_dict(config["schema"])
-        estimator.scaling_ = Scaling.from_json(json.dumps(config["scaling"]))
+        estimator._forget()
+        estimator._describe_again(config)
         estimator.config_ = config["model"]
         tensors = load_file(path)
-        estimator.tasks_, estimator.outcomes_ = [], []
         for member in range(max(1, config["members"])):
             task = estimator._new_task(0)
             prefix = f"member{member}."
@@ -166,7 +158,7 @@ def _existing(device: str) -> torch.device:
         raise ValueError(f"device must be one that this machine has, got {device!r} ({first})") from None
 
 
-def push(estimator: Estimator, repo_id: str, **options: Any) -> Any:
+def push(estimator: Learner, repo_id: str, **options: Any) -> Any:
     """Upload what :func:`save` writes."""
     hub = _hub()
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.nn.windows import around
-from contiformer.tasks.base import Judged, Task, series_weights
+from contiformer.tasks.base import Judged, SeriesTask, series_weights
 from contiformer.tasks.heads import INSIDE_90, Law, ValueHead, gaussian_loss, masked_sums
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import error_scores
@@ -22,7 +22,7 @@ from contiformer.tasks.view import View
 _AROUND = 5
 
 
-class AtTimes(Task):
+class AtTimes(SeriesTask):
     """Values of a target series at its times: the common part of interpolation, forecasting and regression in time.
 
     Args:

@@ -1,4 +1,4 @@
-"""What all tasks share: a backbone on described inputs, an optimiser, and metrics over whole sets."""
+"""What all tasks share: an optimiser, and metrics over whole sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Judged = dict[str, NDArray[Any]]
 
 
 class Task(LightningModule):
-    """A backbone with a head, a loss and metrics: a LightningModule that any Trainer can fit.
+    """A model with a loss and metrics: a LightningModule that any Trainer can fit.
 
     A subclass says what a batch costs (:meth:`loss_terms`), what is to be known of a batch for the metrics
     (:meth:`judge`), and what they are (:meth:`metrics`), computed once over everything that was judged, so that they do
@@ -33,9 +33,8 @@ class Task(LightningModule):
     monitor: ClassVar[str] = "loss"
     mode: ClassVar[str] = "min"
 
-    def __init__(self, backbone: Backbone, inputs: Inputs) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.backbone, self.inputs = backbone, inputs
         self.options, self.total_steps = TrainingOptions(), 1
         self.validation_metrics: dict[str, float] = {}
         self._judged: dict[str, list[NDArray[Any]]] = defaultdict(list)
@@ -44,23 +43,19 @@ class Task(LightningModule):
         """How to train, and for how many steps in all."""
         self.options, self.total_steps = options, total_steps
 
-    def states(self, batch: Batch, query_times: Tensor | None = None) -> Float[Tensor, "batch query d"]:
-        """What the backbone makes of a batch."""
-        return self.backbone(self.inputs(batch), query_times)
-
     @abstractmethod
-    def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_terms(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Sum of the losses of a batch, and of their weights; for training only, so random hiding belongs here."""
 
     @abstractmethod
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def judge(self, batch: Any) -> dict[str, Tensor]:
         """What :meth:`metrics` needs of each series (or of each batch), to be joined along the first dimension."""
 
     @abstractmethod
     def metrics(self, judged: Judged) -> dict[str, float]:
         """Figures over everything that was judged, among them the one named ``monitor``."""
 
-    def training_step(self, batch: Batch, index: int) -> Tensor:
+    def training_step(self, batch: Any, index: int) -> Tensor:
         """The mean loss over the batches of all processes."""
         total, weight = self.loss_terms(batch)
         weight = weight.detach().clone()
@@ -74,7 +69,7 @@ class Task(LightningModule):
         """Forget what was judged before."""
         self._judged.clear()
 
-    def validation_step(self, batch: Batch, index: int) -> None:
+    def validation_step(self, batch: Any, index: int) -> None:
         """Collect."""
         if batch.weight is not None and not batch.weight.any():
             # a process without a share, see Loader
@@ -140,6 +135,23 @@ class Task(LightningModule):
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Batches know how to move."""
         return batch.to(device)
+
+
+class SeriesTask(Task):
+    """A task on series: a backbone on described inputs.
+
+    Args:
+        backbone: from a batch to states.
+        inputs: what the backbone is shown of a batch.
+    """
+
+    def __init__(self, backbone: Backbone, inputs: Inputs) -> None:
+        super().__init__()
+        self.backbone, self.inputs = backbone, inputs
+
+    def states(self, batch: Batch, query_times: Tensor | None = None) -> Float[Tensor, "batch query d"]:
+        """What the backbone makes of a batch."""
+        return self.backbone(self.inputs(batch), query_times)
 
 
 def _as_numbers(value: Tensor) -> NDArray[np.float64]:

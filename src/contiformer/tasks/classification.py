@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
-from contiformer.tasks.base import Judged, Task, series_weights
+from contiformer.tasks.base import Judged, SeriesTask, series_weights
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooled import PooledHead
 from contiformer.tasks.pooling import Kind
@@ -20,7 +20,7 @@ from contiformer.tasks.scores import classification_scores
 from contiformer.tasks.view import View
 
 
-class Classification(Task):
+class Classification(SeriesTask):
     """Probabilities of classes from the pooled states of a series.
 
     Args:

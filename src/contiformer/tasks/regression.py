@@ -10,7 +10,7 @@ from torch import Tensor
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
-from contiformer.tasks.base import Judged, Task, series_weights
+from contiformer.tasks.base import Judged, SeriesTask, series_weights
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooled import PooledHead
 from contiformer.tasks.pooling import Kind
@@ -18,7 +18,7 @@ from contiformer.tasks.scores import error_scores
 from contiformer.tasks.view import View
 
 
-class Regression(Task):
+class Regression(SeriesTask):
     """One number from the pooled states of a series, in units of the training labels' standard deviation.
 
     (Numbers at every time of a series are :class:`~contiformer.tasks.AtTimes` with a target series.)

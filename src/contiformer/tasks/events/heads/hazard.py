@@ -1,0 +1,128 @@
+"""A flexible intensity whose integral has a closed form."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from contiformer.data.event_scaling import EventScaling
+from contiformer.tasks.events.hats import Hats
+from contiformer.tasks.events.heads.base import IntensityHead, mean_rates
+from contiformer.tasks.events.heads.exponential import exponential_mean
+from contiformer.tasks.events.memory import Memory
+
+#: Knots in the elapsed time, at most.
+KNOTS = 24
+#: A knot is at least this factor after the one before it: the hazard has no finer structure.
+_APART = 1.25
+#: The first knot after 0 is at least so many mean waits after the event.
+_FIRST = 1e-3
+
+
+class HazardHead(IntensityHead):
+    """``log λ(t_j + s)`` is linear between knots of the elapsed time s, and its values there come from ``h(t_j)``.
+
+        λ(t_j + s) = exp(Σ_m φ_m(s) a_m),   a = A h(t_j) + b,     λ_k = λ softmax_k(G(h(t_j) + Σ_m φ_m(s) e_m))
+
+    with hat functions ``φ_m`` on knots 0 = s_0 < s_1 < ... at quantiles of the waits in the training data, and constant
+    after the last knot. G is a small network. Between knots the integral of ``exp(linear)`` has a closed form, so the
+    likelihood is exact; λ never becomes 0, so the next event comes with probability 1. The bias b begins as the hazard
+    of the training data's waits: an untrained model is a renewal process that has seen them.
+    """
+
+    def __init__(self, d_model: int, scaling: EventScaling, dropout: float = 0.0) -> None:
+        super().__init__(d_model, scaling)
+        places = knots_of(scaling)
+        self.hats = Hats(places)
+        self.level = nn.Linear(d_model, len(places))
+        nn.init.normal_(self.level.weight, std=0.02)
+        self.level.bias.data = torch.tensor(_log_hazard(scaling, places), dtype=torch.float32)
+        self.moment = nn.Parameter(torch.zeros(len(places), d_model))
+        self.hidden = nn.Linear(d_model, d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.kind = nn.Linear(d_model, self.num_types)
+        nn.init.normal_(self.kind.weight, std=0.5 * d_model**-0.5)
+        self.kind.bias.data = mean_rates(scaling).log()
+
+    def rows(
+        self, states: Float[Tensor, "batch events d"], times: Float[Tensor, "batch events"]
+    ) -> dict[str, Float[Tensor, "batch events ..."]]:
+        """The logarithms of the intensity at the knots, its integrals up to them, and the state."""
+        level = self.level(states)
+        pieces = exponential_mean(level[..., :-1], level[..., 1:]) * self.hats.places(level.dtype).diff()
+        upto = torch.cat([torch.zeros_like(level[..., :1]), pieces.cumsum(-1)], -1)
+        return {"level": level, "upto": upto, "state": self.hidden(states)}
+
+    def log_total(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments"]:
+        """The logarithm of the intensity of any event."""
+        low, share = self.hats.locate(elapsed)
+        return torch.lerp(memory["level"].gather(-1, low), memory["level"].gather(-1, low + 1), share)
+
+    def total(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments"]:
+        """The intensity of any event."""
+        return self.log_total(memory, elapsed).exp()
+
+    def log_kinds(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments types"]:
+        """The logarithms of the types' shares."""
+        hidden = nn.functional.gelu(memory["state"].unsqueeze(2) + self.hats.of_table(self.moment, elapsed))
+        return self.kind(self.dropout(hidden)).log_softmax(-1)
+
+    def log_rates(
+        self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
+    ) -> Float[Tensor, "batch events moments types"]:
+        """See the class."""
+        return self.log_total(memory, elapsed).unsqueeze(-1) + self.log_kinds(memory, elapsed)
+
+    def rates(
+        self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
+    ) -> Float[Tensor, "batch events moments types"]:
+        """See the class."""
+        return self.log_rates(memory, elapsed).exp()
+
+    def integral(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments"]:
+        """In closed form."""
+        low, share = self.hats.locate(elapsed)
+        knots = self.hats.places(elapsed.dtype)
+        first = memory["level"].gather(-1, low)
+        now = torch.lerp(first, memory["level"].gather(-1, low + 1), share)
+        inside = share * (knots[low + 1] - knots[low])
+        beyond = (elapsed - knots[-1]).clamp(min=0)
+        return memory["upto"].gather(-1, low) + exponential_mean(first, now) * inside + now.exp() * beyond
+
+    def bound(
+        self, memory: Memory, low: Float[Tensor, "batch events"], high: Float[Tensor, "batch events"]
+    ) -> Float[Tensor, "batch events"]:
+        """The largest at the ends and at the knots between them."""
+        ends = self.log_total(memory, torch.stack([low, high], -1)).amax(-1)
+        knots = self.hats.places(low.dtype)
+        between = (knots > low.unsqueeze(-1)) & (knots < high.unsqueeze(-1))
+        inner = memory["level"].masked_fill(~between, -torch.inf).amax(-1)
+        return torch.maximum(ends, inner).exp()
+
+
+def knots_of(scaling: EventScaling) -> list[float]:
+    """Quantiles of the waits that are not too near to each other; 0 is the first."""
+    quantiles = np.quantile(scaling.waits, np.linspace(0, 1, KNOTS))
+    places = [0.0]
+    for wait in quantiles:
+        if wait >= max(_FIRST, _APART * places[-1]):
+            places.append(float(wait))
+    if len(places) < 2:
+        places.append(max(_FIRST, 1.0))
+    return places
+
+
+def _log_hazard(scaling: EventScaling, places: list[float]) -> list[float]:
+    """Deaths over time at risk around each knot, by the quantiles of the waits."""
+    waits = np.array(scaling.waits)
+    edges = np.concatenate([[0.0], (np.array(places[:-1]) + np.array(places[1:])) / 2, [np.inf]])
+    rates = []
+    for start, stop in pairwise(edges):
+        ended = ((waits > start) & (waits <= stop)).sum()
+        at_risk = np.clip(waits - start, 0, stop - start).sum()
+        rates.append((ended + 0.5) / (at_risk + 0.5))
+    return np.log(rates).tolist()

@@ -1,0 +1,143 @@
+"""When the next event is to be expected, and of which type."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from contiformer.tasks.events.intensity import IntensityModel
+from contiformer.tasks.events.memory import Memory
+from contiformer.tasks.events.quadrature import gauss_legendre
+
+#: The first piece of the wait that is integrated over, and the longest wait that is looked at, in mean waits.
+_SHORTEST, _LONGEST = 2.0**-8, 2.0**40
+#: Until when pieces are added: the chance that nothing has happened yet.
+_LEFT = 1e-7
+#: Numbers in the largest array that is made at once.
+_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How finely waits are integrated over: pieces whose lengths double, with Gauss–Legendre points in each.
+
+    Attributes:
+        nodes: points in each piece.
+        per_doubling: pieces until the wait has doubled.
+        longest: pieces are added until so many mean waits at the latest.
+    """
+
+    nodes: int = 8
+    per_doubling: int = 2
+    longest: float = _LONGEST
+
+
+#: Good to about six digits; and for training, where two are enough.
+FINE, COARSE = Grid(), Grid(nodes=4, per_doubling=1, longest=2.0**10)
+
+
+@dataclass(frozen=True)
+class NextEvent:
+    """What is said of the event after each of the given ones, in scaled time.
+
+    Attributes:
+        mean: the expected wait, ``∫ s p(s) ds / ∫ p(s) ds``.
+        mass: the probability that there is a next event at all (1 unless the intensity dies out).
+        kinds: ``λ_k / λ`` at the expected time, the paper's rule.
+        mixture: the probability of each type over all waits, ``∫ λ_k(s) / λ(s) p(s) ds / ∫ p(s) ds``, where asked for.
+    """
+
+    mean: Float[Tensor, "batch events"]
+    mass: Float[Tensor, "batch events"]
+    kinds: Float[Tensor, "batch events types"]
+    mixture: Float[Tensor, "batch events types"] | None = None
+
+
+def _edges(grid: Grid) -> list[float]:
+    """0, and from there on in pieces that grow."""
+    doublings = math.log2(grid.longest / _SHORTEST)
+    return [0.0] + [_SHORTEST * 2.0 ** (n / grid.per_doubling) for n in range(int(doublings * grid.per_doubling) + 1)]
+
+
+def expect(model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture: bool = False) -> NextEvent:
+    """Integrate over the wait until nothing is left: ``E[s] = ∫_0^∞ exp(-Λ(s)) ds`` for a proper law.
+
+    Where the intensity dies out, a share ``exp(-Λ(∞))`` of the probability has no next event; the mean is then that of
+    the waits that end.
+    """
+    some = next(iter(memory.rows.values()))
+    (batch, events), dtype, device = some.shape[:2], _dtype_of(model, some), some.device
+    x, w, upto = (torch.as_tensor(part, dtype=dtype, device=device) for part in gauss_legendre(grid.nodes))
+    edges = torch.tensor(_edges(grid), dtype=dtype, device=device)
+    at_once = max(1, _AT_ONCE // max(1, batch * events * grid.nodes * model.num_types))
+    hazard = torch.zeros(batch, events, dtype=dtype, device=device)
+    mean, kinds = torch.zeros_like(hazard), None
+    for first in range(0, len(edges) - 1, at_once):
+        ends = edges[first : first + at_once + 1]
+        length = ends.diff().unsqueeze(-1)
+        moments = (ends[:-1, None] + length * x).flatten().expand(batch, events, -1)
+        rate = model.total(memory, moments).unflatten(-1, (-1, grid.nodes))
+        closed = model.integral(memory, torch.cat([moments, ends[-1:].expand(batch, events, 1)], -1))
+        if closed is None:
+            after = hazard.unsqueeze(-1) + ((rate @ w) * length.squeeze(-1)).cumsum(-1)
+            before = torch.cat([hazard.unsqueeze(-1), after[..., :-1]], -1)
+            inner, hazard = before.unsqueeze(-1) + length * (rate @ upto.T), after[..., -1]
+        else:
+            inner, hazard = closed[..., :-1].unflatten(-1, (-1, grid.nodes)), closed[..., -1]
+        density = (rate * torch.exp(-inner) * (w * length)).flatten(2)
+        mean = mean + (density * moments).sum(-1)
+        if mixture:
+            part = torch.einsum("bem,bemk->bek", density, model.log_rates(memory, moments).softmax(-1))
+            kinds = part if kinds is None else kinds + part
+        if not bool((hazard.detach() < -math.log(_LEFT)).any()):
+            break
+    mass = -torch.expm1(-hazard)
+    safe = mass.clamp(min=torch.finfo(dtype).tiny)
+    mean = mean / safe
+    at_mean = model.log_rates(memory, mean.unsqueeze(-1)).squeeze(2).softmax(-1)
+    return NextEvent(mean, mass, at_mean, None if kinds is None else kinds / safe.unsqueeze(-1))
+
+
+def quantile(
+    model: IntensityModel, memory: Memory, level: float = 0.5, steps: int = 40
+) -> Float[Tensor, "batch events"]:
+    """The wait until which the next event has come with this probability; infinite where that never happens."""
+    some = next(iter(memory.rows.values()))
+    dtype = _dtype_of(model, some)
+    wanted = -torch.log1p(-torch.tensor(level, dtype=dtype))
+    low = torch.zeros(some.shape[:2], dtype=dtype, device=some.device)
+    high, below = torch.full_like(low, torch.inf), torch.zeros_like(low)
+    for start, stop in pairwise(_edges(FINE)):
+        reached = below + _hazard(model, memory, torch.full_like(low, start), torch.full_like(low, stop))
+        ends = (reached >= wanted) & high.isinf()
+        high = torch.where(ends, stop, high)
+        inside = high.isinf()
+        low, below = torch.where(inside, stop, low), torch.where(inside, reached, below)
+        if not bool(inside.any()):
+            break
+    never = high.isinf()
+    begin, high = low, torch.where(never, low, high)
+    for _ in range(steps):
+        middle = (low + high) / 2
+        passed = below + _hazard(model, memory, begin, middle) >= wanted
+        low, high = torch.where(passed, low, middle), torch.where(passed, middle, high)
+    return torch.where(never, torch.inf, (low + high) / 2)
+
+
+def _hazard(model: IntensityModel, memory: Memory, start: Tensor, stop: Tensor) -> Tensor:
+    """``∫_start^stop λ`` within one piece."""
+    ends = model.integral(memory, torch.stack([start, stop], -1))
+    if ends is not None:
+        return ends[..., 1] - ends[..., 0]
+    x, w, _ = (torch.as_tensor(part, dtype=start.dtype, device=start.device) for part in gauss_legendre(FINE.nodes))
+    length = (stop - start).unsqueeze(-1)
+    return (model.total(memory, start.unsqueeze(-1) + length * x) * length) @ w
+
+
+def _dtype_of(model: IntensityModel, default: Tensor) -> torch.dtype:
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), default.dtype)

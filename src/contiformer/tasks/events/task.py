@@ -1,0 +1,98 @@
+"""Learning event sequences."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from contiformer.data.event_batch import EventBatch
+from contiformer.tasks.base import Judged, Task
+from contiformer.tasks.events.intensity import IntensityModel
+from contiformer.tasks.events.likelihood import intervals, log_likelihood
+from contiformer.tasks.events.next_event import COARSE, FINE, expect
+from contiformer.tasks.events.quadrature import IntegralRule
+
+
+class EventTask(Task):
+    """Maximum likelihood, with the paper's two further terms.
+
+        loss = -Σ_i ℓ_i + α_1 Σ_i (t̂_i - t_i)² - α_2 Σ_i log(λ_{k_i}(t̂_i) / λ(t̂_i))
+
+    over all events but the first of each sequence, divided by their number; ``t̂_i`` is the expected time given what
+    came before. Times are in mean waits.
+
+    Args:
+        model: the intensities.
+        unit: a mean wait in the data's time.
+        time_weight, type_weight: ``α_1`` and ``α_2``.
+        rule: of the integral in the likelihood.
+    """
+
+    monitor: ClassVar[str] = "nll"
+    mode: ClassVar[str] = "min"
+
+    def __init__(
+        self,
+        model: IntensityModel,
+        *,
+        unit: float,
+        time_weight: float = 0.01,
+        type_weight: float = 1.0,
+        rule: IntegralRule | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.unit = model, unit
+        self.time_weight, self.type_weight = time_weight, type_weight
+        self.rule = rule or IntegralRule()
+
+    def loss_terms(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """The sum over the events of a batch, and their number."""
+        scored = intervals(self.model, batch)
+        loss = -log_likelihood(self.model, scored, self.rule)
+        if self.time_weight or self.type_weight:
+            said = expect(self.model, scored.memory, COARSE)
+            miss = said.mean - scored.wait
+            kind = said.kinds.gather(-1, scored.kind.unsqueeze(-1)).squeeze(-1)
+            cross = -kind.clamp(min=torch.finfo(kind.dtype).tiny).log()
+            loss = loss + self.time_weight * miss.square() + self.type_weight * cross
+        weight = scored.known * event_weights(batch, loss)
+        return (torch.where(scored.known, loss, 0.0) * weight).sum(), weight.sum()
+
+    def judge(self, batch: Any) -> dict[str, Tensor]:
+        """Sums over the events of each sequence."""
+        scored = intervals(self.model, batch)
+        exact = IntegralRule("closed", self.rule.nodes)
+        likelihood = log_likelihood(self.model, scored, exact)
+        said = expect(self.model, scored.memory, FINE) if scored.wait.shape[1] else None
+        judged = {"likelihood": likelihood, "count": scored.known}
+        if said is None:
+            judged |= {"squares": likelihood, "absolutes": likelihood, "right": likelihood}
+        else:
+            miss = said.mean - scored.wait
+            right = said.kinds.argmax(-1) == scored.kind
+            judged |= {"squares": miss.square(), "absolutes": miss.abs(), "right": right}
+        return {name: torch.where(scored.known, x.double(), 0.0).sum(1) for name, x in judged.items()}
+
+    def metrics(self, judged: Judged) -> dict[str, float]:
+        """Per event, in the data's time: log-likelihood in nats, accuracy of the type, errors of the time."""
+        count = float(judged["count"].sum()) or math.nan
+        likelihood = float(judged["likelihood"].sum()) / count - math.log(self.unit)
+        return {
+            "nll": -likelihood,
+            "log_likelihood": likelihood,
+            "accuracy": float(judged["right"].sum()) / count,
+            "rmse": self.unit * math.sqrt(float(judged["squares"].sum()) / count),
+            "mae": self.unit * float(judged["absolutes"].sum()) / count,
+            "events": count,
+        }
+
+
+def event_weights(batch: EventBatch, like: Tensor) -> Float[Tensor, "batch 1"]:
+    """How much the events of each sequence count."""
+    if batch.weight is None:
+        return like.new_ones(len(batch), 1)
+    return batch.weight.to(like).unsqueeze(1)
