@@ -8,11 +8,11 @@ from contiformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from contiformer.backbones import ContiFormer
-    from contiformer.estimators import Classifier, Forecaster, Interpolator, Regressor
+    from contiformer.estimators import Classifier, EventPredictor, Forecaster, Interpolator, Regressor
 
 __version__ = "0.1.0"
 
-__all__ = ["Classifier", "ContiFormer", "Forecaster", "Interpolator", "Regressor", "__version__"]
+__all__ = ["Classifier", "ContiFormer", "EventPredictor", "Forecaster", "Interpolator", "Regressor", "__version__"]
 
 
 # torch is imported with the first model, not with the package: `contiformer --help` answers at once
@@ -21,6 +21,7 @@ __getattr__ = lazy_names(
     {
         "Classifier": "estimators",
         "ContiFormer": "backbones",
+        "EventPredictor": "estimators",
         "Forecaster": "estimators",
         "Interpolator": "estimators",
         "Regressor": "estimators",

@@ -7,10 +7,26 @@ from typing import Any
 from contiformer.backbones.base import Backbone, Capabilities, check_capabilities
 from contiformer.backbones.contiformer import ContiFormer
 from contiformer.backbones.contiformer_backbone import ContiFormerBackbone
+from contiformer.backbones.gru_d import GRUD
+from contiformer.backbones.gru_dt import GRUDt
+from contiformer.backbones.mtan import MTAN
+from contiformer.backbones.nstka import NSTKA
+from contiformer.backbones.ode_rnn import ODERNN
+from contiformer.backbones.transformer import Transformer
+from contiformer.backbones.tst import TST
 from contiformer.data.errors import did_you_mean
 
 #: Every backbone by its name.
-BACKBONES: dict[str, type[Backbone]] = {"contiformer": ContiFormerBackbone}
+BACKBONES: dict[str, type[Backbone]] = {
+    "contiformer": ContiFormerBackbone,
+    "gru_d": GRUD,
+    "gru_dt": GRUDt,
+    "mtan": MTAN,
+    "nstka": NSTKA,
+    "ode_rnn": ODERNN,
+    "transformer": Transformer,
+    "tst": TST,
+}
 
 __all__ = ["BACKBONES", "Backbone", "Capabilities", "ContiFormer", "check_capabilities", "make_backbone"]
 

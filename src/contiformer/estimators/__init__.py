@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from contiformer.estimators.base import Estimator
 from contiformer.estimators.classifier import Classifier
+from contiformer.estimators.event_predictor import EventPredictor
 from contiformer.estimators.forecaster import Forecaster
 from contiformer.estimators.interpolator import Interpolator
+from contiformer.estimators.learner import Learner
 from contiformer.estimators.regressor import Regressor
 
 #: By the name that is saved with a model.
-ESTIMATORS: dict[str, type[Estimator]] = {
-    kind.__name__: kind for kind in (Classifier, Forecaster, Interpolator, Regressor)
+ESTIMATORS: dict[str, type[Learner]] = {
+    kind.__name__: kind for kind in (Classifier, EventPredictor, Forecaster, Interpolator, Regressor)
 }
 
-__all__ = ["ESTIMATORS", "Classifier", "Estimator", "Forecaster", "Interpolator", "Regressor"]
+__all__ = [
+    "ESTIMATORS",
+    "Classifier",
+    "Estimator",
+    "EventPredictor",
+    "Forecaster",
+    "Interpolator",
+    "Learner",
+    "Regressor",
+]

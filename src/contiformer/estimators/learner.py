@@ -25,7 +25,7 @@ class Learner(BaseEstimator, ABC):
 
     Attributes:
         backbone: its name in :data:`contiformer.backbones.BACKBONES`.
-        d_model, n_layers, dropout: sizes that every backbone knows.
+        d_model, n_layers, dropout: sizes that every backbone knows; n_layers None: as many as its paper has.
         backbone_options: its own options, for contiformer for example ``{"n_heads": 8, "interpolation": "cubic"}``.
         validation: share of the data that is held out to choose by.
         max_epochs, min_steps, batch_size, learning_rate, warmup, field_rate, weight_decay, gradient_clip, averaging,
@@ -36,7 +36,7 @@ class Learner(BaseEstimator, ABC):
 
     backbone: str = "contiformer"
     d_model: int = 64
-    n_layers: int = 1
+    n_layers: int | None = None
     dropout: float = 0.2
     backbone_options: dict[str, Any] | None = None
     validation: float = 0.2
@@ -107,12 +107,8 @@ class Learner(BaseEstimator, ABC):
         return TrainingOptions(**{name: getattr(self, name) for name in _TRAINING})
 
     def _backbone_options(self) -> dict[str, Any]:
-        return {
-            "d_model": self.d_model,
-            "n_layers": self.n_layers,
-            "dropout": self.dropout,
-            **(self.backbone_options or {}),
-        }
+        layers = {} if self.n_layers is None else {"n_layers": self.n_layers}
+        return {"d_model": self.d_model, "dropout": self.dropout, **layers, **(self.backbone_options or {})}
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there is a model to ask; a training that failed leaves none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -24,6 +24,12 @@ from contiformer.tasks.base import SeriesTask
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.regression import Regression
 from contiformer.tasks.scores import error_scores
+from contiformer.training.options import TrainingOptions
+
+#: Series of pictures in a step, unless ``batch_size`` says otherwise.
+FRAMES_BATCH = 8
+#: Times of the target series that a step asks for, at most.
+ASK = 64
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -38,7 +44,7 @@ class Regressor(RegressorMixin, ValueEstimator):
         summaries: show mean, spread, extremes, ends and count of each channel to the head, see
             :class:`~contiformer.tasks.pooled.PooledHead`; None: where channels are missing at some points.
         law: for target series: "point" or "gaussian".
-        frames: (height, width) when the channels are the pixels of pictures.
+        frames: (height, width) when the channels are the pixels of pictures; ``batch_size=None`` is then 8.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
     """
 
@@ -99,9 +105,16 @@ class Regressor(RegressorMixin, ValueEstimator):
             )
         return {"frames": (height, width), "frame_features": self.d_model}
 
+    def _training_options(self) -> TrainingOptions:
+        options = super()._training_options()
+        if self.frames is None or options.batch_size is not None:
+            return options
+        # every picture is an example for the encoder, so a few series are many examples: what is short is steps
+        return replace(options, batch_size=FRAMES_BATCH)
+
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         if training.schema.targets:
-            return {"outputs": len(training.schema.targets), "law": self.law, "view": self._view()}
+            return {"outputs": len(training.schema.targets), "law": self.law, "ask": ASK, "view": self._view()}
         labels = np.array(training.labels, np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             spread = float(labels.std())

@@ -10,8 +10,8 @@ from contiformer.data.event_scaling import EventScaling
 from contiformer.tasks.events.heads.base import IntensityHead, mean_rates
 from contiformer.tasks.events.memory import Memory
 
-#: Logarithms of intensities and their integrals beyond this overflow float32.
-_MOST = 80.0
+#: Logarithms of intensities end here, so that their integrals over waits of 1e12 do not overflow float32.
+_MOST = 40.0
 
 
 class ExponentialHead(IntensityHead):
@@ -39,21 +39,25 @@ class ExponentialHead(IntensityHead):
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
     ) -> Float[Tensor, "batch events moments types"]:
         """See the class."""
-        return self.log_rates(memory, elapsed).clamp(max=_MOST).exp()
+        return self.log_rates(memory, elapsed).exp()
 
     def log_rates(
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
     ) -> Float[Tensor, "batch events moments types"]:
         """Linear in the elapsed time."""
-        return (memory["level"] + self.slope * elapsed).unsqueeze(-1) + memory["kind"].unsqueeze(2)
+        return (memory["level"] + self.slope * elapsed).clamp(max=_MOST).unsqueeze(-1) + memory["kind"].unsqueeze(2)
 
     def total(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments"]:
         """The types' shares add up to 1."""
         return (memory["level"] + self.slope * elapsed).clamp(max=_MOST).exp()
 
     def integral(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments"]:
-        """In closed form."""
-        return elapsed * exponential_mean(memory["level"], memory["level"] + self.slope * elapsed)
+        """In closed form, also where a part of the wait is at the largest intensity."""
+        first, rise = memory["level"], self.slope * elapsed
+        over = (torch.maximum(first, first + rise) - _MOST).clamp(min=0)
+        crosses = rise.abs() > over
+        at_most = torch.where(crosses, over / torch.where(crosses, rise.abs(), 1.0), (over > 0).to(over.dtype))
+        return elapsed * torch.lerp(exponential_mean(first, first + rise), over.new_tensor(_MOST).exp(), at_most)
 
     def bound(
         self, memory: Memory, low: Float[Tensor, "batch events"], high: Float[Tensor, "batch events"]

@@ -1,0 +1,73 @@
+"""The transformer encoder on real times."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from contiformer.backbones.base import Backbone, Capabilities
+from contiformer.backbones.encoder_layer import EncoderLayer
+from contiformer.backbones.recurrence import check_sizes
+from contiformer.backbones.tokens import TokenEmbedding, encode
+from contiformer.data.batch import Batch
+from contiformer.nn.clock import TimeEncoding
+
+
+class Transformer(Backbone):
+    """Transformer encoder (Vaswani et al., Attention Is All You Need, 2017) with an encoding of real times.
+
+    An observation enters as ``x_i = W [values_i, observed_i] + b + e(t_i)``, a query as ``m + e(t)`` with a learned
+    vector ``m`` and ``e(t) = [sin(ω_k t), cos(ω_k t)]``. Each layer is ``y = LN(x + softmax(Q Kᵀ / √d_k) V)``,
+    ``z = LN(y + FFN(y))``.
+
+    With ``causal=True`` an observation attends to itself and the rows before it: the encoder of the Transformer Hawkes
+    Process (Zuo et al. 2020). A query attends to all observations that are not later than it.
+
+    Deviations:
+        - Frequencies ``ω_k`` run from 1 to 100 per unit of time, because times are of order one here; in the originals
+          wavelengths run from 2π to 20000π for positions.
+        - Missing channels are shown as 0 beside the marks of what was observed.
+        - Queries attend to observations only, not to each other or themselves: the answer at one time does not depend
+          on where else one asks. The ContiFormer paper, whose baseline on spirals this is, does not say.
+        - The encoding is added once, as in the papers; the code of THP adds it before every layer, and has an optional
+          LSTM after the last one that is left out.
+
+    Args:
+        input_size: channels.
+        d_model, n_layers, dropout: the usual sizes.
+        n_heads, d_ff: heads, and width of the feed-forward block (None: ``4 * d_model``).
+        causal: whether states depend on the past alone.
+
+    Example:
+        >>> from contiformer.data import Series, collate
+        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
+        >>> Transformer(input_size=1, d_model=16)(batch).shape
+        torch.Size([1, 3, 16])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        d_model: int = 64,
+        *,
+        n_layers: int = 2,
+        dropout: float = 0.1,
+        n_heads: int = 4,
+        d_ff: int | None = None,
+        causal: bool = False,
+    ) -> None:
+        super().__init__()
+        check_sizes(input_size, d_model, n_layers)
+        self.d_model, self.capabilities = d_model, Capabilities(causal=causal)
+        self.embedding = TokenEmbedding(input_size, d_model, causal=causal)
+        self.encoding = TimeEncoding(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
+
+    def forward(
+        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
+    ) -> Float[Tensor, "batch query d"]:
+        """States at the query times."""
+        tokens = self.embedding(batch, query_times)
+        x = self.dropout(tokens.x + self.encoding(tokens.times).to(tokens.x.dtype))
+        return encode(self.layers, tokens.with_states(x), asked=query_times is not None)

@@ -1,0 +1,399 @@
+"""Who does what next, and when."""
+
+from __future__ import annotations
+
+import json
+import math
+import time as clock
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from contiformer.data.errors import DataError
+from contiformer.data.event_batch import EventBatch, collate_events
+from contiformer.data.event_scaling import EventScaling
+from contiformer.data.events import EventSequence, EventSet
+from contiformer.data.loader import Loader
+from contiformer.data.times import as_times
+from contiformer.estimators.event_tables import EventColumns, Events, event_table, read_events
+from contiformer.estimators.learner import Learner, first_process
+from contiformer.estimators.parameters import check_parameters
+from contiformer.tasks.events.build import build_model, check_names
+from contiformer.tasks.events.likelihood import intervals, log_likelihood
+from contiformer.tasks.events.next_event import expect, quantile
+from contiformer.tasks.events.quadrature import IntegralRule, RuleName, compensator
+from contiformer.tasks.events.sampling import draw_next
+from contiformer.tasks.events.task import EventTask
+from contiformer.training.trainer import EVALUATION_BATCH, Outcome, train
+
+if TYPE_CHECKING:
+    from contiformer.estimators.event_stream import EventStream
+
+#: More events than that in one sample are a process that explodes.
+MOST_EVENTS = 100_000
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EventPredictor(Learner):
+    """Marked temporal point process: intensities of all types of events at any time, given the history.
+
+    Attributes:
+        backbone: "hp", "nhp", "rmtpp", "sahp", "thp", or any backbone that is or can be causal.
+        intensity: "auto": each model's own; for contiformer "hazard", exact and flexible. "thp" (the paper's formula),
+            "thp-elapsed", "sahp", "rmtpp": from the state at the last event. "continuous": from the state at every
+            time; slower, above all in prediction.
+        waits: whether encoders see the wait before each event; None: yes, but not in "thp", as in its paper.
+        time_weight, type_weight: of the paper's two further losses.
+        integral, nodes: of the likelihood in training, see :class:`~contiformer.tasks.events.IntegralRule`.
+        num_types: how many there are, where the training data may not have all of them.
+        (all others): see :class:`~contiformer.estimators.learner.Learner`.
+
+    Example:
+        >>> X = [([0.0, 1.0, 2.0, 3.5], [0, 1, 0, 1])] * 4
+        >>> model = EventPredictor(backbone="hp", verbose=0).fit(X)
+        >>> model.predict_next(X).columns
+        ['id', 'last_time', 'expected_time', 'median_time', 'type', 'probability']
+    """
+
+    d_model: int = 32
+    dropout: float = 0.1
+    intensity: str = "auto"
+    waits: bool | None = None
+    time_weight: float = 0.01
+    type_weight: float = 1.0
+    integral: RuleName = "closed"
+    nodes: int = 8
+    num_types: int | None = None
+    validation: float = 0.1
+    max_epochs: int = 30
+    min_steps: int = 600
+    learning_rate: float = 5e-3
+    weight_decay: float = 0.1
+
+    task_name: ClassVar[str] = "events"
+
+    def fit(
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        type: str | None = None,
+        features: Sequence[str] = (),
+        validation_data: Any = None,
+    ) -> Self:
+        """Train.
+
+        Args:
+            X: an EventSet, a DataFrame with a row for each event, or a list of (times, types).
+            y: not used; scikit-learn passes it.
+            id, time, type, features: columns of a DataFrame.
+            validation_data: of the same kind as X, to choose by, instead of a part of X.
+        """
+        check_parameters(self)
+        check_names(self.backbone, self.intensity)
+        columns = EventColumns(id, time, type, tuple(features))
+        given = read_events(X, columns, self._all_types())
+        held_out = None if validation_data is None else read_events(validation_data, columns, given.data.type_names)
+        training, judged = self._parts(given.data) if held_out is None else (given.data, held_out.data)
+        self._forget()
+        self.columns_, self.dates_ = columns, given.dates
+        self.type_names_ = given.data.type_names
+        self.scaling_ = EventScaling.fit(training)
+        self.config_ = {
+            "backbone": self.backbone,
+            "backbone_options": self._backbone_options(),
+            "intensity": self.intensity,
+            "waits": self.waits,
+            "task": {"time_weight": self.time_weight, "type_weight": self.type_weight},
+            "integral": asdict(IntegralRule(self.integral, self.nodes)),
+        }
+        folder = None if self.run_dir is None else Path(self.run_dir)
+        task = self._new_task(self.seed)
+        training, judged = self.scaling_.apply(training), self.scaling_.apply(judged)
+        judged = judged.select(np.argsort(judged.lengths, kind="stable"))
+        outcome = self._learn(task, training, judged, folder)
+        self.tasks_, self.outcomes_ = [task], [outcome]
+        self.metrics_ = {
+            "validation": task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)),
+            "seconds": outcome.seconds,
+            "epochs": [len(outcome.history)],
+            "training_series": len(training),
+        }
+        if folder is not None and first_process():
+            self.save(folder)
+        return self
+
+    def _all_types(self) -> list[str] | None:
+        return None if self.num_types is None else [str(n) for n in range(self.num_types)]
+
+    def _parts(self, data: EventSet) -> tuple[EventSet, EventSet]:
+        if not 0 < self.validation <= 0.5:
+            raise ValueError(f"validation must be a share above 0 and at most 0.5, got {self.validation}")
+        if len(data) < 2:
+            raise DataError(
+                "one sequence cannot be divided into training and validation", remedy="give more, or validation_data="
+            )
+        folds = min(round(1 / self.validation), len(data))
+        return data.k_fold(folds, seed=self.seed)[0]
+
+    def _learn(self, task: EventTask, training: EventSet, judged: EventSet, folder: Path | None) -> Outcome:
+        if self.backbone != "hp":
+            return train(task, training, judged, self._training_options(), folder)
+        from contiformer.tasks.events.models.hawkes_fit import fit_hawkes  # noqa: PLC0415
+
+        began = clock.perf_counter()
+        found = fit_hawkes(training, decay=task.model.decay, errors=False)  # type: ignore[arg-type]
+        task.model.load_state_dict(found.model.state_dict())
+        task.eval()
+        return Outcome([], 0, clock.perf_counter() - began, 0, False, [])
+
+    def _new_task(self, seed: int) -> EventTask:
+        config = self.config_
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = build_model(
+                config["backbone"],
+                config["intensity"],
+                self.scaling_,
+                config["backbone_options"],
+                waits=config["waits"],
+            )
+            return EventTask(model, unit=self.scaling_.unit, rule=IntegralRule(**config["integral"]), **config["task"])
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "columns": asdict(self.columns_),
+            "dates": self.dates_,
+            "type_names": list(self.type_names_),
+            "scaling": json.loads(self.scaling_.to_json()),
+        }
+
+    def _describe_again(self, saved: Mapping[str, Any]) -> None:
+        self.columns_ = EventColumns.from_dict(saved["columns"])
+        self.dates_, self.type_names_ = bool(saved["dates"]), tuple(saved["type_names"])
+        self.scaling_ = EventScaling.from_json(json.dumps(saved["scaling"]))
+
+    def _facts(self) -> dict[str, str]:
+        names = ", ".join(self.type_names_[:20]) + (", ..." if len(self.type_names_) > 20 else "")
+        return {"types of events": names, "mean wait": f"{self.scaling_.unit:g}"}
+
+    # Use
+
+    @property
+    def _model(self) -> Any:
+        self._check_fitted()
+        return self.tasks_[0].model
+
+    def _read(self, X: Any) -> Events:
+        self._check_fitted()
+        given = read_events(X, self.columns_, self.type_names_)
+        if given.form in ("polars", "pandas") and given.dates != self.dates_:
+            kinds = ("dates", "numbers") if given.dates else ("numbers", "dates")
+            raise DataError(
+                f"the times of X are {kinds[0]}; the model was trained on {kinds[1]}", remedy="give the same kind"
+            )
+        return given
+
+    def _batches(self, data: EventSet) -> Iterator[EventBatch]:
+        for batch in Loader(self.scaling_.apply(data), EVALUATION_BATCH, shuffle=False):
+            assert isinstance(batch, EventBatch)
+            yield batch.to(self.tasks_[0].device)
+
+    @torch.no_grad()
+    def predict_next(self, X: Any, *, rule: str = "expected") -> Any:
+        """The event after the last of each sequence: a table with a row for each.
+
+        Args:
+            X: as in ``fit``.
+            rule: of the type: "expected": the likeliest at the expected time, as in the paper; "mixture": the likeliest
+                over all times at which the next event may come.
+        """
+        if rule not in ("expected", "mixture"):
+            raise ValueError(f"rule must be 'expected' or 'mixture', got {rule!r}")
+        given = self._read(X)
+        _refuse_empty(given.data)
+        mean, median, kind, probability = [], [], [], []
+        for batch in self._batches(given.data):
+            memory = self._model.remember(batch).take(batch.lengths[:, None] - 1)
+            said = expect(self._model, memory, mixture=rule == "mixture")
+            shares = said.kinds if said.mixture is None else said.mixture
+            best = shares.squeeze(1).max(-1)
+            mean.append(said.mean.squeeze(1))
+            median.append(quantile(self._model, memory).squeeze(1))
+            kind.append(best.indices)
+            probability.append(best.values)
+        waits = [torch.cat(part).double().cpu().numpy() * self.scaling_.unit for part in (mean, median)]
+        last = np.array([one.times[-1] for one in given.data])
+        names = np.array(self.type_names_)
+        table = {
+            self.columns_.id or "id": [n if one.id is None else one.id for n, one in enumerate(given.data)],
+            "last_time": last,
+            "expected_time": last + waits[0],
+            "median_time": last + waits[1],
+            "type": names[torch.cat(kind).cpu().numpy()].tolist(),
+            "probability": torch.cat(probability).double().cpu().numpy(),
+        }
+        return event_table(given.form, table, ("last_time", "expected_time", "median_time"), given.dates)
+
+    def predict(self, X: Any) -> Any:
+        """The same as :meth:`predict_next`."""
+        return self.predict_next(X)
+
+    @torch.no_grad()
+    def intensity_at(self, sequence: Any, times: ArrayLike) -> NDArray[np.float64]:
+        """[T, K], intensities per unit of the data's time at any times after the first event, given what came before.
+
+        An event does not count as its own history, nor do others at the same time.
+        """
+        one = self._one(sequence)
+        at = as_times(times)
+        _refuse_empty(EventSet([one], type_names=self.type_names_))
+        if len(at) and at.min() <= one.times[0]:
+            raise DataError(
+                f"there is no history before {at.min():g}: the first event is at {one.times[0]:g}",
+                remedy="ask for later times",
+            )
+        scaled = self.scaling_.apply_to(one)
+        batch = collate_events([scaled]).to(self.tasks_[0].device)
+        before = np.searchsorted(one.times, at) - 1
+        elapsed = (at - one.times[before]) / self.scaling_.unit
+        memory = self._model.remember(batch).take(torch.as_tensor(before)[None].to(batch.times.device))
+        dtype = next(self._model.parameters()).dtype
+        moments = torch.as_tensor(elapsed, dtype=dtype, device=batch.times.device)[None, :, None]
+        return self._model.rates(memory, moments)[0, :, 0].double().cpu().numpy() / self.scaling_.unit
+
+    @torch.no_grad()
+    def log_likelihood(
+        self, X: Any, *, integral: RuleName = "closed", nodes: int | None = None, return_error: bool = False
+    ) -> Any:
+        """The log-likelihood of each sequence in nats of the data's time, its first event given.
+
+        Args:
+            X: as in ``fit``.
+            integral, nodes: the rule, see :class:`~contiformer.tasks.events.IntegralRule`.
+            return_error: also an estimate of the error of each from the integral: how far the rule with twice the
+                nodes is away.
+        """
+        given = self._read(X)
+        rule = IntegralRule(integral, nodes or self.nodes)
+        totals, errors = [], []
+        for batch in self._batches(given.data):
+            scored = intervals(self._model, batch)
+            count = scored.known.sum(1)
+            total = log_likelihood(self._model, scored, rule).double().sum(1)
+            if return_error and scored.wait.numel():
+                finer = log_likelihood(self._model, scored, replace(rule, nodes=2 * rule.nodes)).double().sum(1)
+                errors.append((finer - total).abs())
+            totals.append(total - count * math.log(self.scaling_.unit))
+        found = torch.cat(totals).cpu().numpy()
+        return (found, torch.cat(errors).cpu().numpy() if errors else np.zeros_like(found)) if return_error else found
+
+    @torch.no_grad()
+    def residuals(self, X: Any) -> NDArray[np.float64]:
+        """The integrated intensity from each event to the next: unit exponential if the model is right."""
+        found = []
+        for batch in self._batches(self._read(X).data):
+            scored = intervals(self._model, batch)
+            found.append(compensator(self._model, scored.memory, scored.wait, IntegralRule("closed", 32))[scored.known])
+        return torch.cat(found).double().cpu().numpy()
+
+    @torch.no_grad()
+    def sample(
+        self, sequence: Any, *, until: float | None = None, n: int | None = None, draws: int = 1, seed: int = 0
+    ) -> list[EventSequence]:
+        """How the sequence may go on: ``draws`` continuations, by thinning with a proven bound.
+
+        Args:
+            sequence: the history, with at least one event.
+            until: events up to this time; or
+            n: so many events.
+            draws: how many continuations.
+            seed: of the random numbers.
+        """
+        if (until is None) == (n is None):
+            raise ValueError("pass until= (a time) or n= (a number of events), not both")
+        if draws < 1 or (n is not None and n < 0):
+            raise ValueError(f"draws must be positive and n not negative, got {draws} and {n}")
+        one = self._one(sequence)
+        _refuse_empty(EventSet([one], type_names=self.type_names_))
+        if until is not None and not until >= one.times[-1]:
+            raise ValueError(f"until must be a time after the last event, which is at {one.times[-1]:g}, got {until}")
+        if one.features is not None and self.scaling_.feature_mean:
+            raise ValueError("a model with features of events cannot go on by itself: it does not draw features")
+        generator = torch.Generator().manual_seed(seed)
+        scaled = self.scaling_.apply_to(one)
+        start = one.times[0]
+        end = math.inf if until is None else (until - start) / self.scaling_.unit
+        drawn = [scaled] * draws
+        going = list(range(draws))
+        while going and (n is None or len(drawn[going[0]]) < len(scaled) + n):
+            batch = collate_events([drawn[g] for g in going]).to(self.tasks_[0].device)
+            memory = self._model.remember(batch).take(batch.lengths[:, None] - 1)
+            left = torch.tensor([end - drawn[g].times[-1] for g in going])
+            wait, kind, came = draw_next(self._model, memory, until=left, generator=generator)
+            for g, w, k, c in zip(list(going), wait.tolist(), kind.tolist(), came.tolist(), strict=True):
+                if not c:
+                    going.remove(g)
+                    continue
+                now = drawn[g]
+                drawn[g] = EventSequence(np.append(now.times, now.times[-1] + w), np.append(now.types, k), id=one.id)
+                if len(drawn[g]) > MOST_EVENTS:
+                    raise RuntimeError(f"more than {MOST_EVENTS} events: the process explodes; ask for fewer with n=")
+        new = [s.events(slice(len(scaled), None)) for s in drawn]
+        return [replace(s, times=s.times * self.scaling_.unit + start) for s in new]
+
+    def predict_ahead(self, X: Any, n: int, *, draws: int = 100, seed: int = 0) -> Any:
+        """The next ``n`` events of each sequence, by sampling: a table with a row for each.
+
+        Times are medians over the draws with the 5 % and 95 % quantiles beside, types the most frequent ones.
+        """
+        given = self._read(X)
+        rows: dict[str, list[Any]] = {name: [] for name in ("id", "step", "time", "time_q0.05", "time_q0.95", "type")}
+        for number, one in enumerate(given.data):
+            drawn = self.sample(one, n=n, draws=draws, seed=seed + number)
+            for step in range(n):
+                times = np.array([d.times[step] for d in drawn])
+                kinds = np.bincount([d.types[step] for d in drawn], minlength=len(self.type_names_))
+                low, middle, high = np.quantile(times, [0.05, 0.5, 0.95])
+                entry = (number if one.id is None else one.id, step + 1, middle, low, high)
+                for name, value in zip(rows, (*entry, self.type_names_[int(kinds.argmax())]), strict=True):
+                    rows[name].append(value)
+        if self.columns_.id is not None:
+            rows = {self.columns_.id if name == "id" else name: x for name, x in rows.items()}
+        return event_table(given.form, rows, ("time", "time_q0.05", "time_q0.95"), given.dates)
+
+    def stream(self) -> EventStream:
+        """A sequence that goes on: append events one after the other and ask in between."""
+        from contiformer.estimators.event_stream import EventStream  # noqa: PLC0415
+
+        self._check_fitted()
+        return EventStream(self)
+
+    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
+        """Log-likelihood per event in nats of the data's time, accuracy of the type, errors of the time."""
+        data = self._read(X).data
+        data = data.select(np.argsort(data.lengths, kind="stable"))
+        return self.tasks_[0].evaluate(self._batches(data))
+
+    def score(self, X: Any, y: None = None) -> float:
+        """The log-likelihood per event."""
+        return self.evaluate(X)["log_likelihood"]
+
+    def _one(self, sequence: Any) -> EventSequence:
+        data = self._read(sequence if isinstance(sequence, EventSet) else [sequence]).data
+        if len(data) != 1:
+            raise DataError(f"{len(data)} sequences where one is asked for", remedy="pass them one by one")
+        return data[0]
+
+
+def _refuse_empty(data: EventSet) -> None:
+    for n, one in enumerate(data):
+        if not len(one):
+            raise DataError(f"sequence {n if one.id is None else one.id!r} has no events", remedy="leave it out")

@@ -1,0 +1,1 @@
+"""Models of event sequences as their papers define them."""
