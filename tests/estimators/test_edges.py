@@ -264,6 +264,11 @@ def test_frames_have_as_many_pixels_as_there_are_channels(X):
     assert np.isfinite(model.predict(X)).all()
 
 
+def test_series_of_pictures_come_in_small_batches_unless_told():
+    for options, expected in (({"frames": (1, 2)}, 8), ({"frames": (1, 2), "batch_size": 16}, 16), ({}, 32)):
+        assert Regressor(**options)._training_options().batch_for(2000) == expected
+
+
 def test_more_members_are_averaged(X, y):
     model = Classifier(members=2, **TINY).fit(X, y)
     each = []

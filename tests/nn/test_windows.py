@@ -143,7 +143,7 @@ def test_gradients_flow_to_the_values():
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (5, 3), (24, 24)])
 def test_frames_are_read_one_by_one(size):
     torch.manual_seed(0)
-    encoder = FrameEncoder(*size, 6)
+    encoder = FrameEncoder(*size, 6).eval()
     pixels = torch.rand(2, 4, size[0] * size[1], requires_grad=True)
     features = encoder(pixels)
     assert features.shape == (2, 4, 6)
@@ -151,3 +151,19 @@ def test_frames_are_read_one_by_one(size):
     features[0, 1].sum().backward()
     assert pixels.grad[0, 1].any()
     assert not pixels.grad[1].any()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 7), (4, 5), (24, 24)])
+def test_every_pixel_of_a_frame_is_read(size):
+    torch.manual_seed(0)
+    pixels = torch.randn(20, size[0] * size[1], requires_grad=True)
+    FrameEncoder(*size, 6).eval()(pixels).sum().backward()
+    assert (pixels.grad != 0).any(0).all()
+
+
+def test_what_is_read_of_a_frame_is_dropped_at_random_in_training_only():
+    torch.manual_seed(0)
+    encoder, pixels = FrameEncoder(24, 24, 6), torch.rand(3, 24 * 24)
+    assert not torch.equal(encoder(pixels), encoder(pixels))
+    encoder.eval()
+    assert torch.equal(encoder(pixels), encoder(pixels))

@@ -95,10 +95,15 @@ def _by_blocks(predict: Callable[[SeriesSet], list[Any]], data: SeriesSet, size:
 def pendulum(seed: int, verbose: int) -> Metrics:
     """Regressor() on pictures of a pendulum."""
     train, validation, test = pendulum_splits(seed=seed)
-    regressor = Regressor(frames=(24, 24), seed=seed, verbose=verbose).fit(train, validation_data=validation)
+    regressor = Regressor(frames=(24, 24), seed=seed, verbose=verbose, **PENDULUM_OPTIONS)
+    regressor.fit(train, validation_data=validation)
     said = regressor.predict(test, at=[one.target_times for one in test])
     miss = np.concatenate([(a.values - b.target_values).ravel() for a, b in zip(said, test, strict=True)])
     return {"mse": float((miss**2).mean()), "seconds": regressor.metrics_["seconds"]}
+
+
+#: By validation: a second layer fits better than one, at less than half as much time again. 12 epochs are 3000 steps.
+PENDULUM_OPTIONS: dict[str, Any] = {"n_layers": 2, "dropout": 0.1, "max_epochs": 12}
 
 
 def spirals(seed: int, verbose: int) -> Metrics:
@@ -179,7 +184,14 @@ CASES: dict[str, Case] = {
         ),
         Case("ILI-24", "36 -> 24, val to choose by, Forecaster()", "mse", "min", 2.39, forecasting("ILI", 36, 24)),
         Case("ETTh2-24", "96 -> 24, val to choose by, Forecaster()", "mse", "min", 0.20, forecasting("ETTh2", 96, 24)),
-        Case("pendulum", "generated, given validation set, Regressor(frames=...)", "mse", "min", 4.2e-3, pendulum),
+        Case(
+            "pendulum",
+            "generated, given validation set, Regressor(frames=...), two layers, 12 epochs",
+            "mse",
+            "min",
+            4.2e-3,
+            pendulum,
+        ),
         Case(
             "spirals",
             "authors' protocol, alpha 0.02, 170 + 30 to learn from, 100 to be judged on",

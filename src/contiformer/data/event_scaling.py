@@ -86,9 +86,7 @@ class EventScaling:
     @classmethod
     def from_json(cls, text: str) -> EventScaling:
         """Back from :meth:`to_json`."""
-        saved: dict[str, Any] = {
-            name: tuple(x) if isinstance(x, list) else x for name, x in json.loads(text).items()
-        }
+        saved: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in json.loads(text).items()}
         return cls(**saved)
 
 

@@ -10,7 +10,7 @@ from contiformer.data.event_scaling import EventScaling
 from contiformer.tasks.events.continuous import ContinuousModel
 from contiformer.tasks.events.encoded import EncodedModel
 from contiformer.tasks.events.encoder import EventEncoder
-from contiformer.tasks.events.heads import HEADS
+from contiformer.tasks.events.heads import HEADS, HazardHead
 from contiformer.tasks.events.intensity import IntensityModel
 from contiformer.tasks.events.models.hawkes import HawkesModel
 from contiformer.tasks.events.models.nhp import NeuralHawkesModel
@@ -75,11 +75,12 @@ def build_model(
         raise ValueError(f"an option does not fit the backbone {backbone!r}: {error}") from error
     inner = _causal("transformer" if backbone == "thp" else backbone, options)
     shown = EventEncoder(inner, scaling, waits=backbone != "thp" if waits is None else waits)
-    return (
-        ContinuousModel(shown, scaling)
-        if name == CONTINUOUS
-        else EncodedModel(shown, HEADS[name](inner.d_model, scaling))
-    )
+    if name == CONTINUOUS:
+        return ContinuousModel(shown, scaling)
+    head = HEADS[name](inner.d_model, scaling)
+    if isinstance(head, HazardHead):
+        head.tie(shown.embedding)
+    return EncodedModel(shown, head)
 
 
 def _without_sizes(options: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from contiformer.tasks.events.memory import Memory
 
 #: Knots in the elapsed time, at most.
 KNOTS = 24
+#: Polynomials by which a state changes the hazard.
+SHAPES = 5
 #: A knot is at least this factor after the one before it: the hazard has no finer structure.
 _APART = 1.25
 #: The first knot after 0 is at least so many mean waits after the event.
@@ -26,33 +28,45 @@ _FIRST = 1e-3
 class HazardHead(IntensityHead):
     """``log λ(t_j + s)`` is linear between knots of the elapsed time s, and its values there come from ``h(t_j)``.
 
-        λ(t_j + s) = exp(Σ_m φ_m(s) a_m),   a = A h(t_j) + b,     λ_k = λ softmax_k(G(h(t_j) + Σ_m φ_m(s) e_m))
+        λ(t_j + s) = exp(Σ_m φ_m(s) a_m),  a = P A h(t_j) + b,  λ_k = λ softmax_k(y·E_k / √d + c_k),
+        y = x + W gelu(x + Σ_m φ_m(s) e_m),  x = V h(t_j)
 
     with hat functions ``φ_m`` on knots 0 = s_0 < s_1 < ... at quantiles of the waits in the training data, and constant
-    after the last knot. G is a small network. Between knots the integral of ``exp(linear)`` has a closed form, so the
-    likelihood is exact; λ never becomes 0, so the next event comes with probability 1. The bias b begins as the hazard
-    of the training data's waits: an untrained model is a renewal process that has seen them.
+    after the last knot. The columns of P are the first few polynomials on the knots: a state moves level, slope and
+    curvature of the hazard, not every knot by itself. ``E_k`` is the embedding with which the encoder reads type k
+    (:meth:`tie`): that an event repeats itself is then learned once, not once for each type. Between knots the integral
+    of ``exp(linear)`` has a closed form, so the likelihood is exact; λ never becomes 0, so the next event comes with
+    probability 1. The bias b begins as the hazard of the training data's waits: an untrained model is a renewal process
+    that has seen them.
     """
+
+    shapes: Tensor
 
     def __init__(self, d_model: int, scaling: EventScaling, dropout: float = 0.0) -> None:
         super().__init__(d_model, scaling)
         places = knots_of(scaling)
         self.hats = Hats(places)
-        self.level = nn.Linear(d_model, len(places))
-        nn.init.normal_(self.level.weight, std=0.02)
-        self.level.bias.data = torch.tensor(_log_hazard(scaling, places), dtype=torch.float32)
+        self.shape = nn.Linear(d_model, SHAPES, bias=False)
+        nn.init.normal_(self.shape.weight, std=0.1 * d_model**-0.5)
+        self.level = nn.Parameter(torch.tensor(_log_hazard(scaling, places), dtype=torch.float32))
+        self.register_buffer("shapes", torch.tensor(_shapes(len(places)), dtype=torch.float32), persistent=False)
         self.moment = nn.Parameter(torch.zeros(len(places), d_model))
-        self.hidden = nn.Linear(d_model, d_model)
+        self.hidden, self.mix = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        nn.init.zeros_(self.mix.weight)
         self.dropout = nn.Dropout(dropout)
         self.kind = nn.Linear(d_model, self.num_types)
-        nn.init.normal_(self.kind.weight, std=0.5 * d_model**-0.5)
+        nn.init.normal_(self.kind.weight)
         self.kind.bias.data = mean_rates(scaling).log()
+
+    def tie(self, embedding: nn.Embedding) -> None:
+        """Tell types by the vectors that the encoder knows them by."""
+        self.kind.weight = embedding.weight
 
     def rows(
         self, states: Float[Tensor, "batch events d"], times: Float[Tensor, "batch events"]
     ) -> dict[str, Float[Tensor, "batch events ..."]]:
         """The logarithms of the intensity at the knots, its integrals up to them, and the state."""
-        level = self.level(states)
+        level = self.level + self.shape(states) @ self.shapes
         pieces = exponential_mean(level[..., :-1], level[..., 1:]) * self.hats.places(level.dtype).diff()
         upto = torch.cat([torch.zeros_like(level[..., :1]), pieces.cumsum(-1)], -1)
         return {"level": level, "upto": upto, "state": self.hidden(states)}
@@ -68,8 +82,9 @@ class HazardHead(IntensityHead):
 
     def log_kinds(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments types"]:
         """The logarithms of the types' shares."""
-        hidden = nn.functional.gelu(memory["state"].unsqueeze(2) + self.hats.of_table(self.moment, elapsed))
-        return self.kind(self.dropout(hidden)).log_softmax(-1)
+        x = memory["state"].unsqueeze(2)
+        y = x + self.mix(self.dropout(nn.functional.gelu(x + self.hats.of_table(self.moment, elapsed))))
+        return self.kind(y * self.d_model**-0.5).log_softmax(-1)
 
     def log_rates(
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
@@ -102,6 +117,11 @@ class HazardHead(IntensityHead):
         between = (knots > low.unsqueeze(-1)) & (knots < high.unsqueeze(-1))
         inner = memory["level"].masked_fill(~between, -torch.inf).amax(-1)
         return torch.maximum(ends, inner).exp()
+
+
+def _shapes(knots: int) -> list[list[float]]:
+    """[SHAPES, M], Legendre polynomials on the knots, counted evenly from -1 to 1."""
+    return np.polynomial.legendre.legvander(np.linspace(-1, 1, knots), SHAPES - 1).T.tolist()
 
 
 def knots_of(scaling: EventScaling) -> list[float]:

@@ -15,8 +15,10 @@ from contiformer.data.event_scaling import EventScaling
 from contiformer.data.events import EventSet
 from contiformer.tasks.events.models.hawkes import Decay, HawkesModel
 
-#: Least jump, and least and largest decay, per mean wait. Events at one time would drive a decay to infinity.
-_LEAST_ALPHA, _LEAST_BETA, _MOST_BETA = 1e-6, 1e-3, 1e3
+#: Least jump and largest decay, per mean wait; events at one time would drive a decay to infinity.
+_LEAST_ALPHA, _MOST_BETA = 1e-6, 1e3
+#: Least decay over the longest sequence: slower ones cannot be told from none.
+_LEAST_BETA = 0.1
 #: Decays that are tried as a start.
 _STARTS = (0.1, 0.5, 2.0, 10.0)
 #: Pairs of events in one sequence, at most (16 bytes each).
@@ -51,7 +53,7 @@ class HawkesFit:
 
 
 def fit_hawkes(
-    data: EventSet, *, decay: Decay = "pair", max_iterations: int = 1000, tolerance: float = 1e-6, errors: bool = True
+    data: EventSet, *, decay: Decay = "pair", max_iterations: int = 5000, tolerance: float = 1e-6, errors: bool = True
 ) -> HawkesFit:
     """The parameters of :class:`HawkesModel` that make the sequences most likely, by L-BFGS-B in float64.
 
@@ -61,8 +63,9 @@ def fit_hawkes(
     events in a sequence: time and memory grow with the square of the length.
 
     Bounds keep it defined on sparse data: ``μ_k`` is at least half an event in all the time observed, so that a type
-    that was never seen is not impossible; α is at least 1e-6 and β from 1e-3 to 1e3 per mean wait. Stability
-    (spectral radius of α/β below 1) is not asked for.
+    that was never seen is not impossible; α is at least 1e-6 per mean wait, which it is for types of which one never
+    came before the other; β is at least 0.1 over the longest sequence and at most 1e3 per mean wait. Stability, a
+    spectral radius of α/β below 1, is not asked for: a long simulation of what was fitted may explode.
 
     Args:
         data: scaled sequences.
@@ -143,7 +146,7 @@ class _Likelihood:
             raise DataError(f"sequences with {pairs:.3g} pairs of events", remedy="cut the sequences into shorter ones")
         rows, codes, ages, kinds = [], [], [], []
         left: list[list[NDArray[np.float64]]] = [[] for _ in range(K)]
-        self.time, self.events = 0.0, 0
+        self.time, self.events, self.longest = 0.0, 0, 0.0
         self.follow = np.zeros((K, K))
         for sequence in data:
             times, types, n = sequence.times, sequence.types, len(sequence)
@@ -158,10 +161,12 @@ class _Likelihood:
             for kind in np.unique(types):
                 left[kind].append(times[-1] - times[types == kind])
             self.time += times[-1] - times[0]
+            self.longest = max(self.longest, times[-1] - times[0])
             self.events += n - 1
         self.rows, self.codes, self.ages, self.kinds = (np.concatenate(x) for x in (rows, codes, ages, kinds))
         self.left = [np.concatenate([*x, np.zeros(0)]) for x in left]
         self.counts = np.bincount(self.kinds, minlength=K)
+        self.seen = np.bincount(self.codes, minlength=K * K).reshape(K, K) > 0
 
     def split(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """[K], [K, K], and [K, K] or a number."""
@@ -180,6 +185,7 @@ class _Likelihood:
         rates = (self.counts + 0.5) / self.time
         causes = self.follow.sum(0)
         caused = (self.follow + rates[:, None] / rates.sum()) / (causes + 1)
+        caused = np.where(self.seen, caused, 1e-12)  # below the bound, where its best value is
         decay = np.full(1 if self.shared else self.K**2, beta)
         return np.log(np.concatenate([rates / 2, (beta * caused / 2).ravel(), decay]))
 
@@ -190,7 +196,7 @@ class _Likelihood:
             [
                 np.full(K, 0.5 / self.time),
                 np.full(K * K, _LEAST_ALPHA / unit),
-                np.full(1 if self.shared else K * K, _LEAST_BETA / unit),
+                np.full(1 if self.shared else K * K, _LEAST_BETA / self.longest),
             ]
         )
         most = np.full_like(least, _MOST_BETA**2 / unit)
