@@ -103,7 +103,7 @@ def pendulum(seed: int, verbose: int) -> Metrics:
 
 
 #: By validation: a second layer fits better than one, at less than half as much time again. 12 epochs are 3000 steps.
-PENDULUM_OPTIONS: dict[str, Any] = {"n_layers": 2, "dropout": 0.1, "max_epochs": 12}
+PENDULUM_OPTIONS: dict[str, Any] = {"n_layers": 2, "dropout": 0.1, "max_epochs": 16}
 
 
 def spirals(seed: int, verbose: int) -> Metrics:
@@ -140,9 +140,22 @@ SPIRAL_OPTIONS: dict[str, Any] = {
 }
 
 
+#: Chosen by validation within set A: 3200 records with 37 channels and gaps are overfitted within a few epochs.
+MORTALITY_OPTIONS: dict[str, Any] = {
+    "d_model": 32,
+    "window": 2,
+    "weight_decay": 3.0,
+    "label_smoothing": 0.0,
+    "learning_rate": 2e-3,
+    "batch_size": 64,
+    "max_epochs": 6,
+    "min_steps": 0,
+}
+
+
 def mortality(seed: int, verbose: int) -> Metrics:
-    """Classifier() on PhysioNet 2012: trained on set A, judged on set B."""
-    classifier = Classifier(seed=seed, verbose=verbose).fit(load_clinical("PhysioNet2012-A"))
+    """Classifier on PhysioNet 2012: trained on set A, judged on set B."""
+    classifier = Classifier(seed=seed, verbose=verbose, **MORTALITY_OPTIONS).fit(load_clinical("PhysioNet2012-A"))
     return classifier.evaluate(load_clinical("PhysioNet2012-B")) | {"seconds": classifier.metrics_["seconds"]}
 
 
@@ -200,7 +213,14 @@ CASES: dict[str, Case] = {
             0.65e-2,
             spirals,
         ),
-        Case("mortality", "PhysioNet 2012, A -> B, Classifier()", "auroc", "max", 0.85, mortality),
+        Case(
+            "mortality",
+            "PhysioNet 2012, A -> B, Classifier with options chosen within A",
+            "auroc",
+            "max",
+            0.85,
+            mortality,
+        ),
         Case(
             "clinical-interpolation",
             "PhysioNet 2012 A, clipped at 0.1 and 99.9 %, 80 % of the stays to learn from; of the others 20 % hidden",

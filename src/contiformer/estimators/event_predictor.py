@@ -70,8 +70,8 @@ class EventPredictor(Learner):
     nodes: int = 8
     num_types: int | None = None
     validation: float = 0.1
-    max_epochs: int = 30
-    min_steps: int = 600
+    max_epochs: int = 12
+    min_steps: int = 200
     learning_rate: float = 5e-3
     weight_decay: float = 0.1
 
