@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: More events than that in one sample are a process that explodes.
 MOST_EVENTS = 100_000
+#: Long sequences make smaller batches: a step sees about so many events, of at least so many sequences.
+EVENTS_IN_A_STEP, FEWEST = 4000, 4
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -50,6 +52,7 @@ class EventPredictor(Learner):
         waits: whether encoders see the wait before each event; None: yes, but not in "thp", as in its paper.
         time_weight, type_weight: of the paper's two further losses.
         integral, nodes: of the likelihood in training, see :class:`~contiformer.tasks.events.IntegralRule`.
+        batch_size: sequences in a step; None: a quarter of them, from 8 to 32, and fewer where they are long.
         num_types: how many there are, where the training data may not have all of them.
         (all others): see :class:`~contiformer.estimators.learner.Learner`.
 
@@ -145,7 +148,10 @@ class EventPredictor(Learner):
 
     def _learn(self, task: EventTask, training: EventSet, judged: EventSet, folder: Path | None) -> Outcome:
         if self.backbone != "hp":
-            return train(task, training, judged, self._training_options(), folder)
+            options = self._training_options()
+            fewer = max(FEWEST, int(EVENTS_IN_A_STEP / max(1.0, float(training.lengths.mean()))))
+            size = self.batch_size or min(fewer, options.batch_for(len(training)))
+            return train(task, training, judged, replace(options, batch_size=size), folder)
         from contiformer.tasks.events.models.hawkes_fit import fit_hawkes  # noqa: PLC0415
 
         began = clock.perf_counter()

@@ -1,0 +1,24 @@
+"""Estimators repeat the options of the training in their signature, as scikit-learn wants it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from contiformer.estimators import ESTIMATORS
+from contiformer.training.options import TrainingOptions
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_option_of_the_training_is_a_parameter_and_arrives(name):
+    estimator = ESTIMATORS[name](verbose=0)
+    options = estimator._training_options()
+    for field in fields(TrainingOptions):
+        assert getattr(options, field.name) == getattr(estimator, field.name)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_options_that_cannot_be_trained_with_are_refused(name):
+    with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
+        ESTIMATORS[name](learning_rate=-1.0)._training_options()
