@@ -75,11 +75,11 @@ def test_what_says_where_and_not_what_may_differ(classified):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("events", "--data", "spirals"), 2, "later version"),
+        (("events", "--data", "spirals"), 1, "no set of events and no file 'spirals'"),
         (("clasification", "--data", "spirals"), 2, "did you mean 'classification'"),
         (("classification", "--data", "BasicMotion"), 1, "did you mean 'BasicMotions'"),
-        (("classification", "--data", "Taxi"), 1, "later version"),
-        (("interpolation", "--data", "hawkes"), 1, "later version"),
+        (("classification", "--data", "Taxi"), 1, "`contiformer train events`"),
+        (("interpolation", "--data", "hawkes"), 1, "`contiformer train events`"),
         (("classification", "--data", "nowhere.csv"), 1, "nowhere.csv: there is no such file"),
         (("classification",), 2, "--data"),
         (("classification", "--data", "spirals", "--set", "d_modl=3"), 2, "did you mean 'd_model'"),

@@ -17,7 +17,7 @@ FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 EXPECTED = (ValueError, OSError, ModuleNotFoundError, FloatingPointError, MemoryError)
 # typer brings its own copy of click since 0.16, and uses the package before
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
-_NAMED_BY_ARGUMENT = ("id", "time", "values", "label", "static", "targets", "duplicates")
+_NAMED_BY_ARGUMENT = ("id", "time", "type", "values", "label", "static", "targets", "duplicates")
 
 
 class Commands(TyperGroup):

@@ -15,6 +15,7 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `contiform
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 Id = Annotated[str | None, typer.Option(help="Column that tells which series a row belongs to.")]
 Time = Annotated[str | None, typer.Option(help="Column of the times: numbers or dates.")]
+Type = Annotated[str | None, typer.Option(help="Column of the type of each event, for events.")]
 Values = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of the channels (default: all others).")]
 Label = Annotated[str | None, typer.Option(help="Column of the class or the number to predict.")]
 Static = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that do not change within a series.")]

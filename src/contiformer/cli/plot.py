@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -12,6 +12,7 @@ from contiformer.cli import options
 from contiformer.data.errors import DataError
 
 if TYPE_CHECKING:
+    from contiformer.cli.source import Source
     from contiformer.data.series_set import SeriesSet
     from contiformer.reports.curves import Curve
 
@@ -29,7 +30,8 @@ def plot(
     """Learning curves, and what the model says about the test series (without a test part: the validation series).
 
     Classification gets a confusion matrix and a reliability diagram, interpolation and forecasting some series with
-    prediction and band, regression a picture of true and predicted numbers. The paths are printed.
+    prediction and band, regression a picture of true and predicted numbers; events get intensities, gaps, residuals and
+    a confusion matrix. The paths are printed.
 
     [bold]Example[/bold]
 
@@ -66,6 +68,12 @@ def _chosen_by(estimator: Any) -> tuple[str, str]:
 
 
 def _pictures(run: Path, estimator: Any, folder: Path) -> Iterator[Path]:
+    from contiformer.cli.event_pictures import event_pictures  # noqa: PLC0415
+    from contiformer.cli.run_folder import read_start  # noqa: PLC0415
+
+    if estimator.task_name == "events":
+        yield from event_pictures(read_start(run), estimator, folder)
+        return
     data, part = shown_data(run, estimator)
     if data is None:
         return
@@ -85,10 +93,11 @@ def shown_data(run: Path, estimator: Any) -> tuple[SeriesSet | None, str]:
     start = read_start(run)
     if start is None:
         return None, ""
-    test = start.source.testing(estimator)
+    source = cast("Source", start.source)
+    test = source.testing(estimator)
     if test is not None:
         return test, "test"
-    training, validation, _ = start.source.training(start.task, start.parameters)
+    training, validation, _ = source.training(start.task, start.parameters)
     if validation is None:
         if start.task == "classification":
             training = with_labels(training, None, classes=True)

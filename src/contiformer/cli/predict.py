@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -16,6 +16,7 @@ from contiformer.data.errors import DataError
 if TYPE_CHECKING:
     import polars as pl
 
+    from contiformer.cli.source import Source
     from contiformer.data.series_set import SeriesSet
 
 ENDINGS = (".csv", ".parquet", ".json")
@@ -39,11 +40,15 @@ def predict(
     ] = None,
     id: options.Id = None,
     time: options.Time = None,
+    type: options.Type = None,
+    n: Annotated[
+        int | None, typer.Option(min=1, metavar="STEPS", help="For events: so many events ahead, by sampling.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help=".csv, .parquet or .json (default: CSV on stdout).")
     ] = None,
 ) -> None:
-    """Classes and their probabilities, numbers, or values with their uncertainty at any times.
+    """Classes and their probabilities, numbers, values with their uncertainty at any times, or the next events.
 
     [bold]Examples[/bold]
 
@@ -52,22 +57,38 @@ def predict(
       contiformer predict runs/vitals --input new.csv --at 0:48:0.5 --output hourly.parquet
 
       contiformer predict runs/demand --input known.csv --quantiles 0.1,0.5,0.9
+
+      contiformer predict runs/orders --input known.csv --n 5 --output next.csv
     """
     if output is not None:
         _check_output(output)
     levels = None if quantiles is None else _numbers(quantiles.split(","), "--quantiles")
+    from contiformer.cli.next_events import next_events  # noqa: PLC0415
     from contiformer.cli.run_folder import load_run, read_start  # noqa: PLC0415
 
     estimator: Any = load_run(run)
-    start = read_start(run)
-    data = _read(given, estimator, id, time, "error" if start is None else start.source.duplicates)
-    _refuse_other_times(estimator, data, at)
-    table = predictions(estimator, data, at, levels)
+    if estimator.task_name == "events":
+        _refuse(("--at", at), ("--quantiles", levels), why="a model of events says what comes next, and when.")
+        table = next_events(estimator, given, n, id=id, time=time, type=type)
+    else:
+        _refuse(("--n", n), ("--type", type), why=f"{estimator.task_name} has no use for it.")
+        start = read_start(run)
+        duplicates = "error" if start is None else cast("Source", start.source).duplicates
+        data = _read(given, estimator, id, time, duplicates)
+        _refuse_other_times(estimator, data, at)
+        table = predictions(estimator, data, at, levels)
     if output is None:
         sys.stdout.write(table.write_csv())
         return
     _write(table, output)
     typer.echo(f"wrote {output}: {table.height:,} rows of {', '.join(table.columns[:8])}", err=True)
+
+
+def _refuse(*given: tuple[str, Any], why: str) -> None:
+    """Options that mean nothing for this model."""
+    for option, value in given:
+        if value is not None:
+            raise typer.BadParameter(why, param_hint=option)
 
 
 def _check_output(output: Path) -> None:
@@ -114,9 +135,7 @@ def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequenc
         estimator.task_name == "regression" and estimator._in_time
     )
     if not at_times:
-        for option, value in (("--at", at), ("--quantiles", levels)):
-            if value is not None:
-                raise typer.BadParameter("this model says one thing about a whole series.", param_hint=option)
+        _refuse(("--at", at), ("--quantiles", levels), why="this model says one thing about a whole series.")
     if estimator.task_name == "classification":
         probability = estimator.predict_proba(data)
         columns = {f"probability_{label}": probability[:, n] for n, label in enumerate(estimator.classes_.tolist())}

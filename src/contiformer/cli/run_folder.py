@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from contiformer.cli.event_source import EventSource
 from contiformer.cli.source import Source
 from contiformer.data.errors import DataError
 from contiformer.data.readers.text import read_text, write_text
 from contiformer.training.identity import ELSEWHERE
 
 if TYPE_CHECKING:
-    from contiformer.estimators import Estimator
+    from contiformer.estimators import Learner
 
 FILE = "run.json"
 FORMAT = 1
@@ -30,7 +31,7 @@ class Start:
 
     task: str
     parameters: dict[str, Any]
-    source: Source
+    source: Source | EventSource
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, without what may change when the run goes on."""
@@ -63,7 +64,8 @@ def read_start(folder: Path) -> Start | None:
                 file=path,
                 remedy="upgrade contiformer, or choose another folder",
             )
-        return Start(saved["task"], saved["parameters"], Source.from_dict(saved["data"]))
+        kind = EventSource if saved["task"] == "events" else Source
+        return Start(saved["task"], saved["parameters"], kind.from_dict(saved["data"]))
     except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"the description of the run is damaged ({error})", file=path, remedy="remove the folder and train again"
@@ -115,15 +117,15 @@ def _history(path: Path) -> list[dict[str, float]]:
         raise DataError(f"the history is damaged ({error})", file=path, remedy="train again") from None
 
 
-def load_run(folder: Path) -> Estimator:
+def load_run(folder: Path) -> Learner:
     """The trained model."""
-    from contiformer.estimators import Estimator  # noqa: PLC0415
+    from contiformer.estimators import Learner  # noqa: PLC0415
 
     if not is_finished(folder) and histories(folder):
         raise DataError(
             "this run is not finished", file=folder, remedy="start the same `contiformer train` again: it goes on"
         )
-    return Estimator.load(folder)
+    return Learner.load(folder)
 
 
 def first_process() -> bool:

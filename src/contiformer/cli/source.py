@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contiformer.estimators import Estimator, Forecaster
 
 Kind = Literal["file", "generated", "classification", "forecasting", "clinical"]
-LATER = "events come with a later version of contiformer"
+EVENTS = "use `contiformer train events` with it"
 #: Of a generated set, unless another is given: the paper's 200 spirals for training and 100 for the test.
 GENERATED_TEST = 1 / 3
 #: What is tested on where a set has no test part of its own.
@@ -74,6 +74,11 @@ class Source:
     def name(self) -> str:
         """Short, for the names of runs."""
         return Path(self.data).name.split(".")[0] if kind_of(self.data) == "file" else self.data
+
+    @property
+    def variant(self) -> str:
+        """What else names of runs tell."""
+        return f"-drop{self.drop:g}" if self.drop else ""
 
     def lengths(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """History and horizon of the paper's tables for the sets that are in them, where none are given."""
@@ -178,7 +183,7 @@ def kind_of(data: str) -> Kind:
         advice = did_you_mean(data, [*names, *GENERATORS])
         raise DataError(f"there is no data set and no file {data!r}", remedy=advice)
     if known[data] == "events":
-        raise DataError(f"{data} is a set of events, and {LATER}", remedy="see `contiformer datasets` for others")
+        raise DataError(f"{data} is a set of events", remedy=EVENTS)
     return known[data]  # type: ignore[return-value]
 
 
@@ -197,7 +202,7 @@ def _resolved(data: str) -> str:
     small = {name.lower(): name for name in (*registry.DATASETS, *GENERATORS)}
     found = data if Path(data).exists() and data not in GENERATORS else small.get(data.lower(), data)
     if found in GENERATORS and found.partition("-")[0] in ("synthetic", "hawkes", "poisson"):
-        raise DataError(f"{found} makes events, and {LATER}")
+        raise DataError(f"{found} makes events", remedy=EVENTS)
     if kind_of(found) != "file" and found == small.get(data.lower()):
         return found
     path = Path(found).expanduser().resolve()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -90,6 +90,11 @@ class EventSequence:
         """Some of the events."""
         extra = None if self.features is None else self.features[which]
         return EventSequence(self.times[which], self.types[which], extra, self.label, self.id)
+
+
+def without_features(sequence: EventSequence) -> EventSequence:
+    """Times and types: what the models of the paper see, also where a generator tells more."""
+    return replace(sequence, features=None)
 
 
 #: Types are the classes of a prediction: more than this are a mistake in the data.

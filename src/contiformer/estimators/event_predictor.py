@@ -22,6 +22,7 @@ from contiformer.data.loader import Loader
 from contiformer.data.times import as_times
 from contiformer.estimators.event_tables import EventColumns, Events, event_table, read_events
 from contiformer.estimators.learner import Learner, first_process
+from contiformer.estimators.limits import refuse_long
 from contiformer.estimators.parameters import check_parameters
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import intervals, log_likelihood
@@ -64,7 +65,7 @@ class EventPredictor(Learner):
     """
 
     d_model: int = 32
-    dropout: float = 0.1
+    dropout: float = 0.2
     intensity: str = "auto"
     waits: bool | None = None
     time_weight: float = 0.01
@@ -74,7 +75,7 @@ class EventPredictor(Learner):
     num_types: int | None = None
     validation: float = 0.1
     max_epochs: int = 12
-    min_steps: int = 200
+    min_steps: int = 600
     learning_rate: float = 5e-3
     weight_decay: float = 0.1
 
@@ -208,7 +209,10 @@ class EventPredictor(Learner):
         return given
 
     def _batches(self, data: EventSet) -> Iterator[EventBatch]:
-        for batch in Loader(self.scaling_.apply(data), EVALUATION_BATCH, shuffle=False):
+        scaled = self.scaling_.apply(data)
+        if self.config_["backbone"] == "contiformer":
+            refuse_long(scaled, self.scaling_.span)
+        for batch in Loader(scaled, EVALUATION_BATCH, shuffle=False):
             assert isinstance(batch, EventBatch)
             yield batch.to(self.tasks_[0].device)
 

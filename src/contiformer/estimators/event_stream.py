@@ -65,6 +65,7 @@ class EventStream:
     look at the whole history again.
 
     Example:
+        >>> from contiformer import EventPredictor
         >>> model = EventPredictor(max_epochs=1, min_steps=1, verbose=0).fit([([0.0, 1, 2, 4], [0, 1, 0, 1])] * 4)
         >>> stream = model.stream()
         >>> stream.append(0.0, 0)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
+from contiformer.data.readers.columns import as_polars, numbers, pick, times, words
+from contiformer.data.readers.place import Place, first
 from contiformer.data.times import as_datetimes
 
 EventForm = Literal["set", "polars", "pandas", "list"]
@@ -46,15 +49,26 @@ class Events:
     form: EventForm
     dates: bool = False
 
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return len(self.data)
 
-def read_events(X: Any, columns: EventColumns, type_names: Sequence[str] | None = None) -> Events:
+
+def read_events(
+    X: Any, columns: EventColumns, type_names: Sequence[str] | None = None, place: Place | None = None
+) -> Events:
     """The input as a set.
 
     Args:
-        X: an EventSet, a DataFrame with a row for each event, or a list of (times, types) or of EventSequence.
+        X: an EventSet, a DataFrame with a row for each event, or a list of (times, types) or of EventSequence; what
+            this function gave goes through it again.
         columns: of a DataFrame.
         type_names: of the model, whose numbers types then get; None at training: those that are there, sorted.
+        place: file and first row of a DataFrame, for errors.
     """
+    place = place or Place()
+    if isinstance(X, Events):
+        return replace(X, data=_as_known(X.data, type_names))
     if isinstance(X, EventSet):
         return Events(_as_known(X, type_names), "set")
     if isinstance(X, EventSequence):
@@ -62,9 +76,9 @@ def read_events(X: Any, columns: EventColumns, type_names: Sequence[str] | None 
     if isinstance(X, pl.LazyFrame):
         X = X.collect()
     if isinstance(X, pl.DataFrame):
-        return _from_frame(X, columns, type_names, "polars")
+        return _from_frame(X, columns, type_names, "polars", place)
     if hasattr(X, "columns") and hasattr(X, "iloc"):
-        return _from_frame(pl.from_pandas(X), columns, type_names, "pandas")
+        return _from_frame(as_polars(X), columns, type_names, "pandas", place)
     if not isinstance(X, Sequence) or isinstance(X, str):
         raise DataError(
             f"X is a {type(X).__name__}", remedy="pass an EventSet, a DataFrame, or a list of (times, types)"
@@ -88,10 +102,13 @@ def _from_list(X: Sequence[Any]) -> EventSet:
 
 
 def _as_known(data: EventSet, type_names: Sequence[str] | None) -> EventSet:
+    """With the model's numbers: by the names where the set has some, otherwise as they are."""
     if not len(data):
         raise DataError("X has no sequences", remedy="give at least one")
-    if type_names is None:
+    if type_names is None or data.type_names == tuple(type_names):
         return data
+    if data.type_names != tuple(map(str, range(data.num_types))):
+        data = _renumbered(data, type_names)
     largest = max((int(one.types.max()) for one in data if len(one)), default=-1)
     if largest >= len(type_names):
         raise DataError(
@@ -101,71 +118,81 @@ def _as_known(data: EventSet, type_names: Sequence[str] | None) -> EventSet:
     return EventSet(list(data), type_names=type_names, notes=data.notes)
 
 
-def _from_frame(frame: pl.DataFrame, columns: EventColumns, names: Sequence[str] | None, form: EventForm) -> Events:
+def _renumbered(data: EventSet, type_names: Sequence[str]) -> EventSet:
+    place = {name: n for n, name in enumerate(type_names)}
+    numbers = np.array([place.get(name, -1) for name in data.type_names], np.int64)
+    for one in data:
+        unknown = one.types[numbers[one.types] < 0]
+        if len(unknown):
+            raise _unknown(data.type_names[unknown[0]], type_names, Place())
+    return EventSet([replace(one, types=numbers[one.types]) for one in data], type_names=type_names, notes=data.notes)
+
+
+def _unknown(
+    name: str, known: Sequence[str], place: Place, at: int | None = None, column: str | None = None
+) -> DataError:
+    shown = ", ".join(list(known)[:8]) + (", ..." if len(known) > 8 else "")
+    return place.error(
+        f"the type {name!r} was not there in training", at=at, column=column, remedy=f"the model knows {shown}"
+    )
+
+
+def _from_frame(
+    frame: pl.DataFrame, columns: EventColumns, names: Sequence[str] | None, form: EventForm, place: Place
+) -> Events:
     if columns.time is None:
-        raise DataError("which column is the time?", remedy="name it: fit(df, id=..., time=..., type=...)")
-    needed = [columns.id, columns.time, columns.type, *columns.features]
-    for column in needed:
-        if column is not None and column not in frame.columns:
-            raise DataError(f"there is no column {column!r}", remedy=f"the table has {', '.join(frame.columns)}")
-        if column is not None and frame[column].null_count():
-            row = int(frame[column].is_null().arg_true()[0])
-            if column not in columns.features:
-                raise DataError("a value is missing", row=row + 1, column=column, remedy="leave the row out")
+        raise place.error(
+            "which column is the time?", remedy="pass time=, id= if there are several sequences, type= if several types"
+        )
     if not frame.height:
-        raise DataError("X has no rows", remedy="give at least one event")
-    times, dates = _times(frame[columns.time])
-    kinds, found = _kinds(frame, columns, names)
-    ids = frame[columns.id].to_list() if columns.id is not None else [None] * frame.height
-    extra = frame.select(pl.col(list(columns.features)).cast(pl.Float64)).to_numpy() if columns.features else None
+        raise place.error("there are no rows", remedy="give at least one event")
+    stamps, dates = times(pick(frame, columns.time, place), place)
+    kinds, found = _kinds(frame, columns, names, place)
+    ids = words(pick(frame, columns.id, place), place).to_list() if columns.id is not None else [None] * frame.height
+    extra = [numbers(pick(frame, name, place), place) for name in columns.features]
+    features = np.stack(extra, 1).astype(np.float64) if extra else None
     rows: dict[Any, list[int]] = {}
     for row, name in enumerate(ids):
         rows.setdefault(name, []).append(row)
     sequences = [
-        EventSequence.of(times[which], kinds[which], features=None if extra is None else extra[which], id=name)
+        EventSequence.of(stamps[which], kinds[which], features=None if features is None else features[which], id=name)
         for name, which in rows.items()
     ]
     return Events(EventSet(sequences, type_names=found), form, dates)
 
 
-def _times(column: pl.Series) -> tuple[np.ndarray[Any, Any], bool]:
-    if column.dtype.is_temporal():
-        return column.cast(pl.Datetime("us")).to_physical().to_numpy() / 1e6, True
-    try:
-        values = column.cast(pl.Float64).to_numpy()
-    except pl.exceptions.PolarsError:
-        raise DataError("the times are neither numbers nor dates", column=column.name) from None
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise DataError(f"the time is {values[row]}", row=row + 1, column=column.name, remedy="leave the row out")
-    return values, False
-
-
 def _kinds(
-    frame: pl.DataFrame, columns: EventColumns, names: Sequence[str] | None
-) -> tuple[np.ndarray[Any, Any], list[str]]:
+    frame: pl.DataFrame, columns: EventColumns, names: Sequence[str] | None, place: Place
+) -> tuple[NDArray[np.int64], list[str]]:
     if columns.type is None:
         return np.zeros(frame.height, np.int64), list(names or ["event"])
-    words = frame[columns.type].cast(pl.String)
+    column = words(pick(frame, columns.type, place), place)
+    if column.dtype.is_float() and bool((column == column.floor()).all()):
+        # whole numbers that were stored as others are the same types
+        column = column.cast(pl.Int64)
     if names is None:
         # numbers in the order of numbers, not of words
-        names = [str(name) for name in frame[columns.type].unique().sort().to_list()]
-    numbers = {name: n for n, name in enumerate(names)}
-    unknown = sorted(set(words.to_list()) - set(numbers))
-    if unknown:
-        row = words.to_list().index(unknown[0])
-        raise DataError(
-            f"the type {unknown[0]!r} was not there in training",
-            row=row + 1,
-            column=columns.type,
-            remedy=f"the model knows {', '.join(list(names)[:8])}{', ...' if len(names) > 8 else ''}",
-        )
-    return np.array([numbers[word] for word in words.to_list()], np.int64), list(names)
+        names = [str(name) for name in column.unique().sort().to_list()]
+    place_of = {name: n for n, name in enumerate(names)}
+    kinds = np.array([place_of.get(word, -1) for word in column.cast(pl.String).to_list()], np.int64)
+    if (kinds < 0).any():
+        at = first(kinds < 0)
+        raise _unknown(str(column[at]), names, place, at, columns.type)
+    return kinds, list(names)
 
 
 def event_table(form: EventForm, table: dict[str, Any], times: Sequence[str], dates: bool) -> Any:
     """An answer as a DataFrame, of pandas where that came in; times are dates where they were."""
-    columns = {name: as_datetimes(x) if dates and name in times else x for name, x in table.items()}
+    columns = {name: _dates(np.asarray(x)) if dates and name in times else x for name, x in table.items()}
     frame = pl.DataFrame(columns)
-    return frame.to_pandas() if form == "pandas" else frame
+    if form != "pandas":
+        return frame
+    import pandas as pd  # noqa: PLC0415
+
+    return pd.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
+
+
+def _dates(times: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    """What never comes has no date."""
+    never = ~np.isfinite(times)
+    return np.where(never, np.datetime64("NaT"), as_datetimes(np.where(never, 0.0, times)))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from contiformer.data.errors import DataError
+from contiformer.data.events import EventSet
 from contiformer.data.series_set import SeriesSet
 
 #: In standard deviations of the training data, and in the model's unit of time: squares of them fit into float32.
 LARGEST_VALUE = 1e15
 FARTHEST_TIME = 1e9
 _SQUARABLE = 1e140
+#: Of a sequence of events, in the longest one of the training: trajectories are followed in so many pieces at most.
+LONGEST_SEQUENCE = 4000.0
 
 
 def refuse_endless(data: SeriesSet) -> None:
@@ -63,3 +66,19 @@ def refuse_far(times: np.ndarray, name: str) -> None:
         raise DataError(
             f"{name} has a time {farthest:.1g} spans of a training series away", remedy="are the units of time right?"
         )
+
+
+def refuse_long(scaled: EventSet, span: float) -> None:
+    """Refuse sequences of events that last far longer than those of the training, whose trajectories would not end.
+
+    Raises:
+        DataError: naming the sequence.
+    """
+    for n, one in enumerate(scaled):
+        lasts = float(one.times[-1]) / span if len(one) else 0.0
+        if not lasts <= LONGEST_SEQUENCE:
+            raise DataError(
+                f"sequence {n if one.id is None else repr(one.id)} lasts {lasts:.1g} times as long as the longest of "
+                "the training",
+                remedy="are the units of time right? If so, cut it at its longest wait",
+            )

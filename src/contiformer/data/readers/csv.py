@@ -63,13 +63,13 @@ def read_csv(
         name = roles.get("id")
         found = table(data, path, separator, {} if name is None else {name: pl.String}, first_row=first_row)
         if name in found.columns:
-            found = found.with_columns(_as_whole_numbers(found[name]))
+            found = found.with_columns(as_whole_numbers(found[name]))
         return from_frame(found, time=time, place=Place(path, first_row), **roles)
     except DataError as error:
         raise error if error.file is not None else error.within(path) from None
 
 
-def _as_whole_numbers(column: pl.Series) -> pl.Series:
+def as_whole_numbers(column: pl.Series) -> pl.Series:
     """Ids that are written as whole numbers are; 007 is not, or it would become the same as 7."""
     whole = column.cast(pl.Int64, strict=False)
     same = (whole.cast(pl.String) == column) | column.is_null()

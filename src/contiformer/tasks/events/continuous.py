@@ -25,12 +25,16 @@ class ContinuousModel(IntensityModel):
     """``λ_k(t) = β_k softplus((w_k·(LN(h(t)) + E φ(t - t_j)) + b_k) / β_k)`` with the backbone's state h at t itself.
 
     The history of h(t) is all events before t; ``φ(s) = log(1 + s / c)`` for a few scales c lets the intensity change
-    quickly just after an event. Up to the next event one pass over the sequence gives h at any number of times. Beyond
-    it, which prediction asks for, the events that came meanwhile have to be hidden, and every event's own history is a
-    pass of its own.
+    quickly just after an event. Once nothing has happened for as long as the longest training sequence lasts, h rests:
+    a trajectory cannot be followed forever, and the expected time asks for all of it.
+
+    Up to the next event one pass over the sequence gives h at any number of times. Beyond it, which prediction asks
+    for, the events that came meanwhile have to be hidden, and every event's own history is a pass of its own.
     """
 
     scales: Tensor
+    #: A moment costs a look at the whole history: see what a few pieces say before the next are asked for.
+    pieces_at_once = 8
 
     def __init__(self, encoder: EventEncoder, scaling: EventScaling) -> None:
         super().__init__()
@@ -54,10 +58,10 @@ class ContinuousModel(IntensityModel):
         return Memory({"time": tokens.times, "row": row, "wait": wait}, tokens)
 
     def _inside(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments types"]:
-        gone = elapsed.detach().to(memory["time"].dtype)
+        gone = elapsed.detach().to(memory["time"].dtype).clamp(max=self.encoder.span)
         # after this event and before the next one, also where all three are at one time
         at = memory["time"].unsqueeze(-1) + gone / self.encoder.span + APART / 2
-        if bool((gone > memory["wait"].unsqueeze(-1) * (1 + 1e-6)).any()):
+        if bool((elapsed > memory["wait"].unsqueeze(-1) * (1 + 1e-6)).any()):
             states = self._alone(memory, at)
         else:
             last = memory["time"] + memory["wait"] / self.encoder.span + APART / 2

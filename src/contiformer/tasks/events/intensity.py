@@ -20,6 +20,8 @@ class IntensityModel(nn.Module, ABC):
     """
 
     num_types: int
+    #: Pieces of the wait that prediction integrates over before it looks whether more are needed.
+    pieces_at_once: int = 1000
 
     @abstractmethod
     def remember(self, events: EventBatch) -> Memory:
