@@ -22,7 +22,8 @@ STEP = 0.125
 #: Sizes that make any model small; each backbone gets those that it knows.
 TINY = {
     "n_heads": 2, "d_ff": 16, "time_features": 16, "references": 8, "mixtures": 2, "max_length": 32,
-    "units": 8, "step": 0.5,
+    "units": 8, "step": 0.5, "latents": 4, "encoder_size": 8, "state_size": 8, "blocks": 2, "basis": 3,
+    "history": 8, "horizon": 16, "kernel": 3, "kernels": (3, 5), "n_kernels": 2,
 }  # fmt: skip
 #: Backbones that solve a differential equation, of which gradients are compared with finite differences.
 EQUATIONS = (

@@ -48,6 +48,10 @@ class Backbone(nn.Module, ABC):
     ) -> Float[Tensor, "batch query d"]:
         """States at ``query_times``, by default at the times of the batch, where rows of padding may be anything."""
 
+    def extra_loss(self) -> Float[Tensor, " batch"] | None:
+        """What training has to add to the loss of each series of the last batch, such as a KL term; by default none."""
+        return None
+
 
 def check_capabilities(name: str, capabilities: Capabilities, data: SeriesSet) -> None:
     """Refuse data that the backbone cannot take.

@@ -123,6 +123,7 @@ class EventPredictor(Learner):
         training, judged = self.scaling_.apply(training), self.scaling_.apply(judged)
         judged = judged.select(np.argsort(judged.lengths, kind="stable"))
         outcome = self._learn(task, training, judged, folder)
+        task.calibrate(Loader(judged, EVALUATION_BATCH, shuffle=False))
         self.tasks_, self.outcomes_ = [task], [outcome]
         self.metrics_ = {
             "validation": task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)),

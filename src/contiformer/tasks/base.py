@@ -47,6 +47,10 @@ class Task(LightningModule):
     def loss_terms(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Sum of the losses of a batch, and of their weights; for training only, so random hiding belongs here."""
 
+    def further_loss(self, batch: Any) -> Tensor | float:
+        """What the model itself adds to the loss of a batch, beside :meth:`loss_terms`."""
+        return 0.0
+
     @abstractmethod
     def judge(self, batch: Any) -> dict[str, Tensor]:
         """What :meth:`metrics` needs of each series (or of each batch), to be joined along the first dimension."""
@@ -58,6 +62,7 @@ class Task(LightningModule):
     def training_step(self, batch: Any, index: int) -> Tensor:
         """The mean loss over the batches of all processes."""
         total, weight = self.loss_terms(batch)
+        total = total + self.further_loss(batch)
         weight = weight.detach().clone()
         if distributed.is_available() and distributed.is_initialized():
             # gradients are averaged over the processes, so the weights have to be, too
@@ -152,6 +157,11 @@ class SeriesTask(Task):
     def states(self, batch: Batch, query_times: Tensor | None = None) -> Float[Tensor, "batch query d"]:
         """What the backbone makes of a batch."""
         return self.backbone(self.inputs(batch), query_times)
+
+    def further_loss(self, batch: Batch) -> Tensor | float:
+        """Of backbones that have one, such as the KL term of a latent variable."""
+        extra = self.backbone.extra_loss()
+        return 0.0 if extra is None else (extra * series_weights(batch)).sum()
 
 
 def _as_numbers(value: Tensor) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from contiformer.data.event_batch import EventBatch
 from contiformer.tasks.base import Judged, Task
+from contiformer.tasks.events.encoded import EncodedModel
 from contiformer.tasks.events.intensity import IntensityModel
 from contiformer.tasks.events.likelihood import intervals, log_likelihood
 from contiformer.tasks.events.next_event import COARSE, FINE, expect
@@ -76,6 +77,15 @@ class EventTask(Task):
             right = said.kinds.argmax(-1) == scored.kind
             judged |= {"squares": miss.square(), "absolutes": miss.abs(), "right": right}
         return {name: torch.where(scored.known, x.double(), 0.0).sum(1) for name, x in judged.items()}
+
+    @torch.no_grad()
+    def calibrate(self, batches: Any) -> None:
+        """Let the model adjust how sure it is, where it can."""
+        if not isinstance(self.model, EncodedModel):
+            return
+        self.eval()
+        shown = [intervals(self.model, batch.to(self.device)) for batch in batches]
+        self.model.head.calibrate(lambda: -sum(float(log_likelihood(self.model, scored).sum()) for scored in shown))
 
     def metrics(self, judged: Judged) -> dict[str, float]:
         """Per event, in the data's time: log-likelihood in nats, accuracy of the type, errors of the time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -57,6 +58,9 @@ class IntensityHead(nn.Module, ABC):
     def integral(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments"] | None:
         """``∫_0^elapsed`` of the sum, where there is a closed form."""
         return None
+
+    def calibrate(self, losses: Callable[[], float]) -> None:
+        """Adjust how sure the head is by what that costs on validation sequences; nothing by default."""
 
 
 class MonotoneHead(IntensityHead):

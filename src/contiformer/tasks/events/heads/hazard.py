@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,8 @@ from contiformer.tasks.events.memory import Memory
 KNOTS = 24
 #: Polynomials by which a state changes the hazard.
 SHAPES = 5
+#: Shares of types that come as they usually do; the first is that of the training.
+SURPRISES = (0.01, 0.02, 0.04, 0.07, 0.1, 0.15)
 #: A knot is at least this factor after the one before it: the hazard has no finer structure.
 _APART = 1.25
 #: The first knot after 0 is at least so many mean waits after the event.
@@ -28,19 +31,23 @@ _FIRST = 1e-3
 class HazardHead(IntensityHead):
     """``log λ(t_j + s)`` is linear between knots of the elapsed time s, and its values there come from ``h(t_j)``.
 
-        λ(t_j + s) = exp(Σ_m φ_m(s) a_m),  a = P A h(t_j) + b,  λ_k = λ softmax_k(y·E_k / √d + c_k),
-        y = x + W gelu(x + Σ_m φ_m(s) e_m),  x = V h(t_j)
+        λ(t_j + s) = exp(Σ_m φ_m(s) a_m),  a = P A h(t_j) + b,
+        λ_k = λ ((1 - ε) softmax_k(y·E_k / √d + c_k) + ε f_k),  y = x + W gelu(x + Σ_m φ_m(s) e_m),  x = V h(t_j)
 
     with hat functions ``φ_m`` on knots 0 = s_0 < s_1 < ... at quantiles of the waits in the training data, and constant
     after the last knot. The columns of P are the first few polynomials on the knots: a state moves level, slope and
     curvature of the hazard, not every knot by itself. ``E_k`` is the embedding with which the encoder reads type k
     (:meth:`tie`): that an event repeats itself is then learned once, not once for each type. Between knots the integral
     of ``exp(linear)`` has a closed form, so the likelihood is exact; λ never becomes 0, so the next event comes with
-    probability 1. The bias b begins as the hazard of the training data's waits: an untrained model is a renewal process
-    that has seen them.
+    probability 1. With probability ε the type is drawn from the frequencies ``f_k`` of the training data: how much of
+    that there has to be is found on the validation sequences (:meth:`calibrate`), because on those it was trained on a
+    model is never surprised. The bias b begins as the hazard of the training data's waits: an untrained model is a
+    renewal process that has seen them.
     """
 
     shapes: Tensor
+    usual: Tensor
+    surprise: Tensor
 
     def __init__(self, d_model: int, scaling: EventScaling, dropout: float = 0.0) -> None:
         super().__init__(d_model, scaling)
@@ -57,10 +64,20 @@ class HazardHead(IntensityHead):
         self.kind = nn.Linear(d_model, self.num_types)
         nn.init.normal_(self.kind.weight)
         self.kind.bias.data = mean_rates(scaling).log()
+        self.register_buffer("usual", mean_rates(scaling).log(), persistent=False)
+        self.register_buffer("surprise", torch.tensor(SURPRISES[0]))
 
     def tie(self, embedding: nn.Embedding) -> None:
         """Tell types by the vectors that the encoder knows them by."""
         self.kind.weight = embedding.weight
+
+    def calibrate(self, losses: Callable[[], float]) -> None:
+        """Choose ε by what it costs."""
+        costs = []
+        for share in SURPRISES:
+            self.surprise.fill_(share)
+            costs.append(losses())
+        self.surprise.fill_(SURPRISES[int(np.argmin(costs))])
 
     def rows(
         self, states: Float[Tensor, "batch events d"], times: Float[Tensor, "batch events"]
@@ -84,7 +101,8 @@ class HazardHead(IntensityHead):
         """The logarithms of the types' shares."""
         x = memory["state"].unsqueeze(2)
         y = x + self.mix(self.dropout(nn.functional.gelu(x + self.hats.of_table(self.moment, elapsed))))
-        return self.kind(y * self.d_model**-0.5).log_softmax(-1)
+        told = self.kind(y * self.d_model**-0.5).log_softmax(-1)
+        return torch.logaddexp(torch.log1p(-self.surprise) + told, self.surprise.log() + self.usual)
 
     def log_rates(
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]

@@ -1,0 +1,277 @@
+"""Autoformer: attention by delays, and series that are split into season and trend on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool1d, gelu, pad, softmax
+
+from contiformer.backbones.regular import RegularBackbone, WindowEmbedding
+
+
+class Autoformer(RegularBackbone):
+    """Autoformer (Wu et al., Decomposition Transformers with Auto-Correlation, NeurIPS 2021).
+
+    Attention is :class:`AutoCorrelation`, and after each block the moving average of the series is taken out
+    (:class:`Decomposition`). The encoder keeps the rest, the seasonal part; the decoder starts from the season and the
+    trend of the last half of the window, continued by zeros and by the window's mean, and adds up the trends that it
+    takes out: ``ŷ = W X_de + T_de`` with ``T_de = T_0 + Σ_l conv_l(T_{l,1} + T_{l,2} + T_{l,3})``.
+
+    A state ahead is the decoder's, its first C numbers replaced by the forecasts ``ŷ``: what comes out of these without
+    any head is Autoformer. States of rows are those of the encoder, which the authors' benchmark takes for all tasks
+    other than forecasting.
+
+    Deviations:
+        - No embedding of the calendar: a backbone does not know dates. Like the original, it has no positions.
+        - Queries have no bias: under a circular correlation it would add the same to all delays.
+        - No heads: in the authors' code correlations are averaged over them, so that all heads have the same delays and
+          weights, which is what one head has.
+        - A series of fewer than ``history`` rows is preceded by its first row, repeated.
+
+    Args:
+        input_size: channels C.
+        d_model, n_layers, dropout: the usual sizes, the layers those of the encoder; 512 and 2 in the paper.
+        d_ff: width of the feed-forward blocks (None: ``4 * d_model``).
+        history, horizon: rows of a window, and steps after it that can be asked for.
+        decoder_layers: layers of the decoder.
+        factor: c of the ``c ln L`` delays.
+        kernel: rows of the moving average.
+
+    Shapes: values [B, L, C] -> [B, Q, d_model].
+
+    Example:
+        >>> from contiformer.data import Series, collate
+        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
+        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
+        >>> Autoformer(input_size=1, d_model=16, history=3, horizon=2)(batch, later).shape
+        torch.Size([1, 2, 16])
+    """
+
+    forecasts = True
+
+    def __init__(
+        self,
+        input_size: int,
+        d_model: int = 64,
+        *,
+        n_layers: int = 2,
+        dropout: float = 0.1,
+        d_ff: int | None = None,
+        history: int = 96,
+        horizon: int = 24,
+        decoder_layers: int = 1,
+        factor: float = 3.0,
+        kernel: int = 25,
+    ) -> None:
+        super().__init__(input_size, d_model, n_layers, history, horizon)
+        if not factor > 0:
+            raise ValueError(f"factor must be positive, got {factor}: use 1 to 3")
+
+        def attention() -> AutoCorrelation:
+            return AutoCorrelation(d_model, factor)
+
+        self.model = DecomposingTransformer(
+            input_size, d_model, d_ff or 4 * d_model, dropout, history, horizon, (kernel,),
+            encoder=[attention() for _ in range(n_layers)],
+            decoder=[(attention(), attention()) for _ in range(decoder_layers)],
+        )  # fmt: skip
+
+    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
+        """The encoder's states."""
+        return self.model.encode(window)
+
+    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
+        """The decoder's states, with the forecasts in front."""
+        return self.model(window)
+
+
+class AutoCorrelation(nn.Module):
+    """Series that are alike after a delay are added up: ``Σ_i softmax(R(τ_i)) roll(V, τ_i)``.
+
+    ``R(τ)`` is the mean over the d numbers of ``Σ_t q_t k_{t-τ}``, time a circle, for all τ at once by FFT; ``τ_i`` are
+    the ``c ln L`` delays of largest R, and ``roll(V, τ)_t = V_{t+τ}``. Keys and values are cut to the queries' length,
+    or continued by zeros. In training delays are chosen for the whole batch, as the authors do, and weighted for each
+    series.
+
+    Shapes: x [B, N, d] and the rows attended to [B, M, d] -> [B, N, d].
+    """
+
+    def __init__(self, d_model: int, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.query = nn.Linear(d_model, d_model, bias=False)
+        self.key_value, self.out = nn.Linear(d_model, 2 * d_model), nn.Linear(d_model, d_model)
+
+    def forward(
+        self, x: Float[Tensor, "batch rows d"], other: Float[Tensor, "batch others d"]
+    ) -> Float[Tensor, "batch rows d"]:
+        """What comes from the rows attended to."""
+        length = x.shape[1]
+        # negative padding cuts
+        key_value = pad(self.key_value(other), (0, 0, 0, length - other.shape[1]))
+        keys, values = key_value.chunk(2, dim=-1)
+        correlation = auto_correlation(self.query(x), keys).mean(-1)
+        most = min(length, max(1, int(self.factor * math.log(length))))
+        chosen_by = correlation.mean(0, keepdim=True).expand_as(correlation) if self.training else correlation
+        # of delays that are alike, as all are in a constant window, the shortest and not those that rounding prefers
+        ties = 100 * torch.finfo(x.dtype).eps * torch.arange(length, device=x.device)
+        delays = (chosen_by - ties).topk(most, dim=1).indices
+        weights = softmax(correlation.gather(1, delays), dim=1)
+        place = (torch.arange(length, device=x.device) + delays.unsqueeze(-1)) % length
+        rows = torch.zeros(len(x), length, length, dtype=x.dtype, device=x.device)
+        # row t of this matrix has the weight of τ in column t + τ
+        rows = rows.scatter(2, place.transpose(1, 2), weights.unsqueeze(1).expand(-1, length, -1))
+        return self.out(rows @ values)
+
+
+def auto_correlation(
+    queries: Float[Tensor, "batch rows d"], keys: Float[Tensor, "batch rows d"]
+) -> Float[Tensor, "batch rows d"]:
+    """``Σ_t q_t k_{t-τ}`` for each delay τ, number by number."""
+    spectrum = torch.fft.rfft(queries, dim=1) * torch.fft.rfft(keys, dim=1).conj()
+    return torch.fft.irfft(spectrum, n=queries.shape[1], dim=1)
+
+
+class Decomposition(nn.Module):
+    """A series as its moving average T and the rest, ``S = X - T``.
+
+    At the ends the first and the last row are repeated. With several kernels T is a mixture of their averages, weighted
+    by ``softmax(w x_t + b)`` at each row and number (FEDformer's mixture of experts).
+
+    Shapes: [B, N, d] -> S [B, N, d], T [B, N, d].
+
+    Example:
+        >>> seasonal, trend = Decomposition((3,))(torch.tensor([[[0.0], [3.0], [6.0], [6.0]]]))
+        >>> seasonal.flatten().tolist(), trend.flatten().tolist()
+        ([-1.0, 0.0, 1.0, 0.0], [1.0, 3.0, 5.0, 6.0])
+    """
+
+    def __init__(self, kernels: Sequence[int]) -> None:
+        super().__init__()
+        if not kernels or min(kernels) < 1:
+            raise ValueError(f"kernels of moving averages must be 1 row or more, got {tuple(kernels)}")
+        self.kernels = tuple(kernels)
+        self.mixture = nn.Linear(1, len(self.kernels)) if len(self.kernels) > 1 else None
+
+    def forward(self, x: Float[Tensor, "batch rows d"]) -> tuple[Tensor, Tensor]:
+        """Season and trend."""
+        averages = [_moving_average(x, kernel) for kernel in self.kernels]
+        if self.mixture is None:
+            trend = averages[0]
+        else:
+            shares = softmax(self.mixture(x.unsqueeze(-1)), dim=-1)
+            trend = (torch.stack(averages, dim=-1) * shares).sum(-1)
+        return x - trend, trend
+
+
+def _moving_average(x: Float[Tensor, "batch rows d"], kernel: int) -> Float[Tensor, "batch rows d"]:
+    wide = pad(x.transpose(1, 2), (kernel // 2, (kernel - 1) // 2), mode="replicate")
+    return avg_pool1d(wide, kernel, stride=1).transpose(1, 2)
+
+
+class DecomposingTransformer(nn.Module):
+    """Encoder and decoder around any attention: the architecture that FEDformer shares with Autoformer.
+
+    Args:
+        input_size, d_model, d_ff, dropout, history, horizon: sizes.
+        kernels: of the moving averages.
+        encoder: the attention of each encoder layer.
+        decoder: for each decoder layer the attention to itself and to the encoder.
+        positions: whether places in the window are told.
+
+    Shapes: [B, history, C] -> [B, horizon, d], the first C numbers of which are forecasts.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        d_model: int,
+        d_ff: int,
+        dropout: float,
+        history: int,
+        horizon: int,
+        kernels: Sequence[int],
+        *,
+        encoder: Sequence[nn.Module],
+        decoder: Sequence[tuple[nn.Module, nn.Module]],
+        positions: bool = False,
+    ) -> None:
+        super().__init__()
+        self.horizon, self.label = horizon, decoder_start(history)
+        self.decomposition = Decomposition(kernels)
+        self.embedding = WindowEmbedding(input_size, d_model, dropout, history if positions else 0)
+        self.decoder_embedding = WindowEmbedding(input_size, d_model, dropout, self.label + horizon if positions else 0)
+        self.encoder = nn.ModuleList(
+            DecomposingLayer([attention], d_model, d_ff, dropout, kernels) for attention in encoder
+        )
+        self.decoder = nn.ModuleList(DecomposingLayer(pair, d_model, d_ff, dropout, kernels) for pair in decoder)
+        self.trends = nn.ModuleList(
+            nn.Conv1d(d_model, input_size, 3, padding=1, padding_mode="circular", bias=False) for _ in decoder
+        )
+        # the bias of a norm would go with the mean over time, which is taken out
+        self.encoder_norm, self.decoder_norm = (nn.LayerNorm(d_model, bias=False) for _ in range(2))
+        self.project = nn.Linear(d_model, input_size)
+
+    def encode(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
+        """The seasonal parts of the rows."""
+        x = self.embedding(window)
+        for layer in self.encoder:
+            x, _ = layer(x)
+        return _centred(self.encoder_norm(x))
+
+    def forward(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
+        """States of the steps ahead, with the forecasts in front."""
+        encoded = self.encode(window)
+        seasonal, trend = (part[:, -self.label :] for part in self.decomposition(window))
+        level = window.mean(1, keepdim=True).expand(-1, self.horizon, -1)
+        x = self.decoder_embedding(pad(seasonal, (0, 0, 0, self.horizon)))
+        trend = torch.cat([trend, level], dim=1)
+        for layer, project in zip(self.decoder, self.trends, strict=True):
+            x, removed = layer(x, encoded)
+            trend = trend + project(removed.transpose(1, 2)).transpose(1, 2)
+        x = _centred(self.decoder_norm(x))
+        said = trend + self.project(x)
+        return torch.cat([said, x[..., said.shape[-1] :]], dim=-1)[:, -self.horizon :]
+
+
+class DecomposingLayer(nn.Module):
+    """``x ← season(x + attention(x))`` for each attention, ``x ← season(x + FFN(x))``; the trends are added up.
+
+    Shapes: x [B, N, d], the rows that all attentions but the first attend to [B, M, d] -> x and trend [B, N, d].
+    """
+
+    def __init__(
+        self, attentions: Sequence[nn.Module], d_model: int, d_ff: int, dropout: float, kernels: Sequence[int]
+    ) -> None:
+        super().__init__()
+        self.attentions = nn.ModuleList(attentions)
+        self.decompositions = nn.ModuleList(Decomposition(kernels) for _ in range(len(attentions) + 1))
+        self.widen, self.narrow = nn.Linear(d_model, d_ff, bias=False), nn.Linear(d_ff, d_model, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, other: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Season and trend."""
+        total = torch.zeros_like(x)
+        for number, decomposition in enumerate(self.decompositions):
+            if number < len(self.attentions):
+                attention = self.attentions[number]
+                added = attention(x, x if number == 0 or other is None else other)
+            else:
+                added = self.narrow(self.dropout(gelu(self.widen(x))))
+            x, trend = decomposition(x + self.dropout(added))
+            total = total + trend
+        return x, total
+
+
+def _centred(x: Float[Tensor, "batch rows d"]) -> Float[Tensor, "batch rows d"]:
+    """Without the mean over time: what is left is a season."""
+    return x - x.mean(1, keepdim=True)
+
+
+def decoder_start(history: int) -> int:
+    """How many rows of the window a decoder is shown before the steps ahead: half of it."""
+    return max(1, history // 2)

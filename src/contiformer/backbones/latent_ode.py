@@ -1,0 +1,186 @@
+"""Latent ODE: a distribution of the state at the first observation, and a trajectory from there."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from contiformer.backbones.base import Backbone, Capabilities
+from contiformer.backbones.ode_rnn import Flow, FlowingGRU, Solver, tanh_network
+from contiformer.backbones.recurrence import Rows, check_sizes, state_after
+from contiformer.backbones.trajectory import states_along
+from contiformer.data.batch import Batch
+
+#: The standard deviation of z_0 is never smaller, and begins at about this.
+_LEAST_STD, _FIRST_STD = 1e-4, 0.1
+
+
+class LatentODE(Backbone):
+    """Rubanova, Chen and Duvenaud, "Latent ODEs for Irregularly-Sampled Time Series" (NeurIPS 2019), RNN encoder.
+
+    A GRU runs over the rows from the last to the first and gives ``q(z_0) = N(μ, σ²)``; ``dz/dt = f(z)`` is solved from
+    ``z(t_1) = z_0`` both ways, and the state is ``W z(t) + b``. In training z_0 is drawn (``μ + σ ε``), else it is μ.
+    The encoder is that of Chen et al. (2018); :class:`LatentODERNN` has the ODE-RNN of Rubanova et al.
+
+    The evidence lower bound is ``E_q[log p(x | z)] - KL(q(z_0) ‖ N(0, 1))``. What the states are worth is up to the
+    task; the rest is :meth:`extra_loss`, which the task has to add. The authors train on it with an observation noise
+    of 0.01, so an error of e costs ``e² / (2 · 0.01²) + KL``, which is ``e² + 0.0002 KL`` up to a factor: the default
+    ``kl_weight``, for losses such as squares. For a log-likelihood it is 1.
+
+    Args:
+        input_size: channels C.
+        d_model: width of the states.
+        n_layers: recurrent layers of the encoder.
+        dropout: between these layers, and of the states.
+        latents: size of z (6 to 20 in the paper).
+        encoder_size: width of the encoder (40 in the paper's larger experiments).
+        units, depth: width and number of the hidden layers of f.
+        kl_weight: see above.
+        solver, step, max_steps: as in ``neural_ode``.
+
+    Shapes: values [B, L, C] -> [B, Q, d_model].
+
+    Deviations: one draw of z_0, while the authors average over several (an importance-weighted bound) and let the
+    weight of KL grow from 0 during training. σ is a softplus, theirs an absolute value. A series without observations
+    has the q of an encoder that saw nothing, at time 0. Not causal: z_0 knows the whole series.
+
+    Example:
+        >>> from contiformer.data import Series, collate
+        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
+        >>> model = LatentODE(input_size=1, d_model=16).train()
+        >>> model(batch).shape, model.extra_loss().shape
+        (torch.Size([1, 3, 16]), torch.Size([1]))
+    """
+
+    _divergence: Tensor | None = None
+
+    def __init__(
+        self,
+        input_size: int,
+        d_model: int = 64,
+        *,
+        n_layers: int = 1,
+        dropout: float = 0.1,
+        latents: int = 20,
+        encoder_size: int = 40,
+        units: int = 100,
+        depth: int = 2,
+        kl_weight: float = 2e-4,
+        solver: Solver = "rk4",
+        step: float = 0.1,
+        max_steps: int = 20,
+    ) -> None:
+        super().__init__()
+        check_sizes(input_size, d_model, n_layers)
+        for name, size in (("latents", latents), ("encoder_size", encoder_size), ("units", units), ("depth", depth)):
+            if size < 1:
+                raise ValueError(f"{name} must be positive, got {size}: use 1 or more")
+        if not kl_weight >= 0:
+            raise ValueError(f"kl_weight must not be negative, got {kl_weight}: use 0.0002, or 1 for a log-likelihood")
+        self.d_model, self.kl_weight = d_model, kl_weight
+        self.capabilities = Capabilities()
+        self.flow = Flow(solver, step, max_steps)
+        self.dropout = nn.Dropout(dropout)
+        self.encoder = self._make_encoder(2 * input_size, encoder_size, n_layers, units, depth)
+        initial = nn.Linear(units, 2 * latents)
+        self.to_initial = nn.Sequential(nn.Linear(encoder_size, units), nn.Tanh(), initial)
+        # a small spread at first, as in the authors' code: else little but noise is to be learned from
+        nn.init.constant_(initial.bias[latents:], math.log(math.expm1(_FIRST_STD)))
+        self.field = tanh_network(latents, units, depth)
+        self.out = nn.Linear(latents, d_model)
+
+    def _make_encoder(self, inputs: int, size: int, n_layers: int, units: int, depth: int) -> nn.Module:
+        rate = self.dropout.p if n_layers > 1 else 0.0
+        return nn.GRU(inputs + 1, size, num_layers=n_layers, batch_first=True, dropout=rate)
+
+    def forward(
+        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
+    ) -> Float[Tensor, "batch query d"]:
+        """States at the query times."""
+        rows = Rows.of(batch, self.out.weight.dtype)
+        mean, std = self.initial(rows)
+        z0 = mean
+        self._divergence = None
+        if self.training:
+            z0 = mean + std * torch.randn_like(std)
+            self._divergence = standard_divergence(mean, std)
+        if query_times is None:
+            query_times = torch.where(batch.observed.any(-1), batch.times, rows.times[:, :1])
+        since = query_times.to(rows.times) - rows.times[:, :1]
+        return self.dropout(self.out(states_along(self.flow, self.field, z0, since)))
+
+    def extra_loss(self) -> Float[Tensor, " batch"] | None:
+        """``kl_weight`` times the KL of each series in the last forward pass, if that was in training; given once."""
+        divergence, self._divergence = self._divergence, None
+        return None if divergence is None else self.kl_weight * divergence
+
+    def initial(self, rows: Rows) -> tuple[Float[Tensor, "batch latents"], Float[Tensor, "batch latents"]]:
+        """Mean and standard deviation of z_0."""
+        mean, std = self.to_initial(self._encode(backwards(rows))).chunk(2, dim=-1)
+        return mean, F.softplus(std) + _LEAST_STD
+
+    def _encode(self, rows: Rows) -> Float[Tensor, "batch size"]:
+        """What the encoder says after the last of the rows, which come in the order in which it is to see them."""
+        dtype = rows.values.dtype
+        gaps = rows.gaps.abs().to(dtype).unsqueeze(-1)
+        states, _ = self.encoder(torch.cat([rows.values, rows.observed.to(dtype), gaps], dim=-1))
+        return _last(states, rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies of the model do without what belongs to a forward pass."""
+        return {name: value for name, value in self.__dict__.items() if name != "_divergence"}
+
+
+class LatentODERNN(LatentODE):
+    """:class:`LatentODE` whose encoder is an ODE-RNN, the model that Rubanova et al. (NeurIPS 2019) propose.
+
+    Between the rows the encoder's state follows an ODE of its own, back in time, as in :class:`ODERNN`.
+
+    Example:
+        >>> from contiformer.data import Series, collate
+        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
+        >>> LatentODERNN(input_size=1, d_model=16)(batch).shape
+        torch.Size([1, 3, 16])
+    """
+
+    def _make_encoder(self, inputs: int, size: int, n_layers: int, units: int, depth: int) -> nn.Module:
+        return nn.ModuleList(
+            FlowingGRU(inputs if layer == 0 else size, size, tanh_network(size, units, depth), self.flow)
+            for layer in range(n_layers)
+        )
+
+    def _encode(self, rows: Rows) -> Float[Tensor, "batch size"]:
+        x = torch.cat([rows.values, rows.observed.to(rows.values.dtype)], dim=-1)
+        for number, layer in enumerate(cast(nn.ModuleList, self.encoder)):
+            x = layer(self.dropout(x) if number else x, rows.gaps.abs())
+        return _last(x, rows)
+
+
+def standard_divergence(mean: Float[Tensor, "batch d"], std: Float[Tensor, "batch d"]) -> Float[Tensor, " batch"]:
+    """KL of a normal law from the standard one, summed over dimensions.
+
+    Example:
+        >>> standard_divergence(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 1.0]])).tolist()
+        [2.0]
+    """
+    return ((mean.square() + std.square() - 1) / 2 - std.log()).sum(-1)
+
+
+def backwards(rows: Rows) -> Rows:
+    """The same rows from the last to the first, still at the front of each series."""
+    count = rows.present.sum(1, keepdim=True)
+    place = torch.arange(rows.times.shape[1], device=count.device)
+    # behind the last row its time, which is now the first one, is repeated
+    order = torch.where(place < count, count - 1 - place, place)
+    times = rows.times.gather(1, torch.where(place < count, order, 0))
+    wide = order.unsqueeze(-1).expand_as(rows.observed)
+    return Rows(times, rows.values.gather(1, wide), rows.observed.gather(1, wide), rows.present, rows.passed)
+
+
+def _last(states: Float[Tensor, "batch rows d"], rows: Rows) -> Float[Tensor, "batch d"]:
+    return state_after(states, rows.present.sum(1, keepdim=True)).squeeze(1)

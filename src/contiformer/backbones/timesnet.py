@@ -1,0 +1,153 @@
+"""TimesNet: a series folded at its periods and read as pictures."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, gelu, pad
+
+from contiformer.backbones.regular import RegularBackbone, WindowEmbedding
+
+
+class TimesNet(RegularBackbone):
+    """TimesNet (Wu et al., Temporal 2D-Variation Modeling for General Time Series Analysis, ICLR 2023).
+
+    The window is embedded, mapped along time from L rows to the ``T = L + horizon`` rows and steps, and then passes
+    blocks ``X ← LN(X + Σ_i softmax(A)_i unfold(Inception(fold(X, p_i))))``. ``p_i`` are the k periods of largest
+    amplitude ``A_i`` (:func:`main_periods`), ``fold`` lays the series in rows of p_i with zeros at the end, and
+    ``Inception`` is two means of convolutions of sizes 1, 3, ..., 11 with GELU between.
+
+    States are those of the last block at the T places; the paper's forecast is a linear map of them. The paper centres
+    each window, divides it by its spread, and turns the forecast back, as Forecasting does with ``normalize="window"``.
+
+    Deviations:
+        - Periods are chosen for each series, as the paper has it; the authors' code chooses them for the whole batch.
+          ``p = ⌊T / f⌋``, as in the code; the paper has ``⌈T / f⌉``.
+        - A mean of convolutions is computed as one convolution with the mean of their kernels, which is the same.
+        - No embedding of the calendar: a backbone does not know dates.
+        - A series of fewer than ``history`` rows is preceded by its first row, repeated.
+
+    Args:
+        input_size: channels C.
+        d_model, n_layers, dropout: the usual sizes; in the paper 32 to 512 by the number of channels, and 2 blocks.
+        d_ff: numbers between the two convolutions (None: ``d_model``).
+        history, horizon: rows of a window, and steps after it that can be asked for.
+        periods: k.
+        n_kernels: convolutions in a mean.
+
+    Shapes: values [B, L, C] -> [B, Q, d_model].
+
+    Example:
+        >>> from contiformer.data import Series, collate
+        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
+        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
+        >>> TimesNet(input_size=1, d_model=16, history=3, horizon=2)(batch, later).shape
+        torch.Size([1, 2, 16])
+    """
+
+    normalize = "window"
+
+    def __init__(
+        self,
+        input_size: int,
+        d_model: int = 64,
+        *,
+        n_layers: int = 2,
+        dropout: float = 0.1,
+        d_ff: int | None = None,
+        history: int = 96,
+        horizon: int = 24,
+        periods: int = 5,
+        n_kernels: int = 6,
+    ) -> None:
+        super().__init__(input_size, d_model, n_layers, history, horizon)
+        for name, number in (("periods", periods), ("n_kernels", n_kernels)):
+            if number < 1:
+                raise ValueError(f"{name} must be positive, got {number}: use 1 or more")
+        self.embedding = WindowEmbedding(input_size, d_model, dropout, history)
+        self.extend = nn.Linear(history, history + horizon)
+        self.blocks = nn.ModuleList(TimesBlock(d_model, d_ff or d_model, periods, n_kernels) for _ in range(n_layers))
+        self.norm = nn.LayerNorm(d_model)
+
+    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
+        """The states at the first places."""
+        return self._states(window)[:, : self.history]
+
+    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
+        """The states at the last places."""
+        return self._states(window)[:, self.history :]
+
+    def _states(self, window: Tensor) -> Tensor:
+        x = self.extend(self.embedding(window).transpose(1, 2)).transpose(1, 2)
+        for block in self.blocks:
+            x = self.norm(block(x))
+        return x
+
+
+class TimesBlock(nn.Module):
+    """``X + Σ_i softmax(A)_i unfold(Inception(fold(X, p_i)))``.
+
+    Shapes: [B, T, d] -> [B, T, d].
+    """
+
+    def __init__(self, d_model: int, d_ff: int, periods: int, n_kernels: int) -> None:
+        super().__init__()
+        self.periods = periods
+        self.widen, self.narrow = Inception(d_model, d_ff, n_kernels), Inception(d_ff, d_model, n_kernels)
+
+    def forward(self, x: Float[Tensor, "batch steps d"]) -> Float[Tensor, "batch steps d"]:
+        """The series after the block."""
+        periods, amplitudes = main_periods(x, self.periods)
+        shares = amplitudes.softmax(1)
+        out = x
+        # all pictures of one width at once, whichever series they are of
+        for period in periods.unique().tolist():
+            which, rank = (periods == period).nonzero().unbind(1)
+            seen = self._read(x[which], period)
+            out = out.index_add(0, which, shares[which, rank, None, None] * seen)
+        return out
+
+    def _read(self, x: Float[Tensor, "pictures steps d"], period: int) -> Float[Tensor, "pictures steps d"]:
+        length = x.shape[1]
+        folded = pad(x, (0, 0, 0, -length % period)).unflatten(1, (-1, period))
+        picture = self.narrow(gelu(self.widen(folded.permute(0, 3, 1, 2))))
+        return picture.flatten(2).transpose(1, 2)[:, :length]
+
+
+class Inception(nn.Module):
+    """The mean of convolutions of sizes 1, 3, 5, ...
+
+    Shapes: [B, d_in, height, width] -> [B, d_out, height, width].
+    """
+
+    def __init__(self, d_in: int, d_out: int, n_kernels: int) -> None:
+        super().__init__()
+        sizes = [2 * number + 1 for number in range(n_kernels)]
+        self.kernels = nn.ParameterList(nn.Parameter(torch.empty(d_out, d_in, size, size)) for size in sizes)
+        for kernel in self.kernels:
+            nn.init.kaiming_normal_(kernel, mode="fan_out", nonlinearity="relu")
+        self.bias = nn.Parameter(torch.zeros(d_out))
+
+    def forward(self, x: Float[Tensor, "batch d_in height width"]) -> Float[Tensor, "batch d_out height width"]:
+        """The picture after the convolutions."""
+        most = len(self.kernels) - 1
+        total = torch.stack([pad(kernel, [most - n] * 4) for n, kernel in enumerate(self.kernels)]).mean(0)
+        return conv2d(x, total, self.bias, padding=most)
+
+
+def main_periods(
+    x: Float[Tensor, "batch steps d"], most: int
+) -> tuple[Int[Tensor, "batch periods"], Float[Tensor, "batch periods"]]:
+    """The lengths of the strongest periods of each series, and their amplitudes, the means over all numbers.
+
+    Example:
+        >>> wave = torch.sin(2 * torch.pi * torch.arange(24) / 6)[None, :, None]
+        >>> main_periods(wave, 1)[0].tolist()
+        [[6]]
+    """
+    length = x.shape[1]
+    # a mean is no period
+    amplitudes = torch.fft.rfft(x, dim=1).abs().mean(-1)[:, 1:]
+    strongest, place = amplitudes.topk(min(most, amplitudes.shape[1]), dim=1)
+    return length // (place + 1), strongest
