@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from contiformer.backbones.autoformer import Autoformer
 from contiformer.backbones.base import Backbone, Capabilities, check_capabilities
 from contiformer.backbones.cadn import CADN
 from contiformer.backbones.contiformer import ContiFormer
 from contiformer.backbones.contiformer_backbone import ContiFormerBackbone
 from contiformer.backbones.cru import CRU
+from contiformer.backbones.dlinear import DLinear
+from contiformer.backbones.fedformer import FEDformer
 from contiformer.backbones.gru_d import GRUD
 from contiformer.backbones.gru_dt import GRUDt
+from contiformer.backbones.informer import Informer
 from contiformer.backbones.latent_ode import LatentODE, LatentODERNN
 from contiformer.backbones.mtan import MTAN
 from contiformer.backbones.neural_cde import NeuralCDE
 from contiformer.backbones.neural_ode import NeuralODE
 from contiformer.backbones.nstka import NSTKA
 from contiformer.backbones.ode_rnn import ODERNN
+from contiformer.backbones.reformer import Reformer
 from contiformer.backbones.s5 import S5
+from contiformer.backbones.timesnet import TimesNet
 from contiformer.backbones.transformer import Transformer
 from contiformer.backbones.tst import TST
 from contiformer.data.errors import did_you_mean
@@ -25,10 +31,14 @@ from contiformer.data.errors import did_you_mean
 #: Every backbone by its name.
 BACKBONES: dict[str, type[Backbone]] = {
     "contiformer": ContiFormerBackbone,
+    "autoformer": Autoformer,
     "cadn": CADN,
     "cru": CRU,
+    "dlinear": DLinear,
+    "fedformer": FEDformer,
     "gru_d": GRUD,
     "gru_dt": GRUDt,
+    "informer": Informer,
     "latent_ode": LatentODE,
     "latent_ode_rnn": LatentODERNN,
     "mtan": MTAN,
@@ -36,7 +46,9 @@ BACKBONES: dict[str, type[Backbone]] = {
     "neural_ode": NeuralODE,
     "nstka": NSTKA,
     "ode_rnn": ODERNN,
+    "reformer": Reformer,
     "s5": S5,
+    "timesnet": TimesNet,
     "transformer": Transformer,
     "tst": TST,
 }

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from contiformer.backbones import BACKBONES
+from contiformer.backbones.regular import RegularBackbone
 from contiformer.data.cuts import cut_windows
 from contiformer.data.errors import DataError
 from contiformer.data.scaling import Origin, Scaling
@@ -114,6 +116,16 @@ class Forecaster(ValueEstimator):
         # the model's clock measures a window, not the whole series
         unit = self._history * self.step_
         return replace(scaling, unit=unit, target_mean=scaling.mean, target_std=scaling.std)
+
+    def _backbone_options(self) -> dict[str, Any]:
+        kind = BACKBONES.get(self.backbone)
+        sized = kind is not None and issubclass(kind, RegularBackbone)
+        sizes = {"history": self._history, "horizon": self.horizon} if sized else {}
+        return {**sizes, **super()._backbone_options()}
+
+    def _view(self) -> dict[str, Any]:
+        # a window with points left out is no regular grid
+        return super()._view() if self._capabilities().irregular else {"noise": self.noise}
 
     def _reach(self) -> float:
         return self.horizon * self.step_ * (1 + 1e-6)
