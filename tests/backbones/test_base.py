@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from contiformer.backbones import BACKBONES, Capabilities, check_capabilities, make_backbone
+from contiformer.cli.main import app
 from contiformer.data import DataError, Series, SeriesSet
 
 REGULAR = SeriesSet([Series.of(np.arange(5.0), np.ones((5, 2)), id="a")])
@@ -46,3 +50,19 @@ def test_every_backbone_knows_the_common_options(name):
     backbone = make_backbone(name, 3, d_model=8, n_layers=2, dropout=0.0)
     assert backbone.d_model == 8
     assert isinstance(backbone.capabilities, Capabilities)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_backbone_cites_its_paper(name):
+    assert len(BACKBONES[name].citation) > 20
+
+
+def test_the_command_line_lists_them_all():
+    result = CliRunner().invoke(app, ["backbones", "--json"])
+    assert result.exit_code == 0
+    rows = {row["name"]: row for row in json.loads(result.stdout)}
+    assert list(rows) == list(BACKBONES)
+    assert rows["contiformer"]["causal"] == "as an option"
+    assert rows["gru_d"]["causal"] == "yes"
+    assert not rows["dlinear"]["irregular"]
+    assert all(row["parameters"] > 0 for row in rows.values())

@@ -66,7 +66,7 @@ def test_before_anything_happened_the_state_is_that_of_an_empty_sequence():
 def test_time_does_not_go_back():
     stream = ContiFormerStream(make_model())
     stream.append(torch.zeros(CHANNELS, dtype=torch.float64), 1.0)
-    with pytest.raises(ValueError, match="must not decrease: got 0.5 after 1"):
+    with pytest.raises(ValueError, match=r"must not decrease: got 0\.5 after 1"):
         stream.append(torch.zeros(CHANNELS, dtype=torch.float64), 0.5)
 
 

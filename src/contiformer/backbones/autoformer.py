@@ -51,6 +51,8 @@ class Autoformer(RegularBackbone):
         torch.Size([1, 2, 16])
     """
 
+    citation = "Wu et al., Autoformer: Decomposition Transformers with Auto-Correlation, NeurIPS 2021"
+
     forecasts = True
 
     def __init__(

@@ -35,12 +35,14 @@ class Capabilities:
 class Backbone(nn.Module, ABC):
     """Base class of all backbones.
 
-    A subclass takes ``input_size`` (channels) first and its own options after it, sets :attr:`d_model` and
-    :attr:`capabilities`, and computes states. Tasks know nothing else about it.
+    A subclass takes ``input_size`` (channels) first and its own options after it, sets :attr:`d_model`,
+    :attr:`capabilities` and :attr:`citation`, and computes states. Tasks know nothing else about it.
     """
 
     d_model: int
     capabilities: Capabilities = Capabilities()
+    #: The paper it is from.
+    citation: str
 
     @abstractmethod
     def forward(

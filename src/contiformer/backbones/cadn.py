@@ -58,6 +58,8 @@ class CADN(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Chien and Chen, Continuous-Time Attention for Sequential Learning, AAAI 2021; TPAMI 2023"
+
     def __init__(
         self,
         input_size: int,

@@ -23,6 +23,8 @@ class ContiFormerBackbone(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Chen et al., ContiFormer: Continuous-Time Transformer for Irregular Time Series Modeling, NeurIPS 2023"
+
     def __init__(self, input_size: int, d_model: int = 64, **options: Any) -> None:
         super().__init__()
         self.d_model = d_model

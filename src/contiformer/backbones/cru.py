@@ -54,6 +54,8 @@ class CRU(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Schirmer et al., Modeling Irregular Time Series with Continuous Recurrent Units, ICML 2022"
+
     def __init__(
         self,
         input_size: int,

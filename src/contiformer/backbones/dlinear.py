@@ -45,6 +45,8 @@ class DLinear(RegularBackbone):
         torch.Size([1, 2, 4])
     """
 
+    citation = "Zeng et al., Are Transformers Effective for Time Series Forecasting?, AAAI 2023"
+
     forecasts = True
 
     def __init__(

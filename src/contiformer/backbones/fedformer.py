@@ -56,6 +56,8 @@ class FEDformer(RegularBackbone):
         torch.Size([1, 2, 16])
     """
 
+    citation = "Zhou et al., FEDformer: Frequency Enhanced Decomposed Transformer, ICML 2022"
+
     forecasts = True
 
     def __init__(

@@ -48,6 +48,8 @@ class GRUD(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Che et al., Recurrent Neural Networks for Multivariate Time Series with Missing Values, 2018"
+
     def __init__(self, input_size: int, d_model: int = 64, *, n_layers: int = 1, dropout: float = 0.1) -> None:
         super().__init__()
         check_sizes(input_size, d_model, n_layers)

@@ -41,6 +41,8 @@ class GRUDt(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "GRU on values, marks and gaps, as in Rubanova et al., NeurIPS 2019"
+
     def __init__(
         self,
         input_size: int,

@@ -33,8 +33,8 @@ class Informer(RegularBackbone):
 
     Deviations:
         - In eval() keys are drawn by the same random numbers at every call, so answers do not change.
-        - The code's optional rearrangement of the decoder's heads ("mix") and the second, half as long encoder of the
-          paper's best variant are left out, as in the code's default model.
+        - The code's rearrangement of the decoder's heads ("mix") and the second, half as long encoder of the paper's
+          best variant are left out.
         - No embedding of the calendar: a backbone does not know dates.
         - A series of fewer than ``history`` rows is preceded by its first row, repeated.
 
@@ -55,6 +55,8 @@ class Informer(RegularBackbone):
         >>> Informer(input_size=1, d_model=16, history=3, horizon=2)(batch, later).shape
         torch.Size([1, 2, 16])
     """
+
+    citation = "Zhou et al., Informer: Beyond Efficient Transformer, AAAI 2021"
 
     def __init__(
         self,

@@ -57,6 +57,8 @@ class LatentODE(Backbone):
         (torch.Size([1, 3, 16]), torch.Size([1]))
     """
 
+    citation = "Rubanova et al., Latent ODEs for Irregularly-Sampled Time Series, NeurIPS 2019"
+
     _divergence: Tensor | None = None
 
     def __init__(

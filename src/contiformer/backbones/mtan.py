@@ -130,6 +130,8 @@ class MTAN(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Shukla and Marlin, Multi-Time Attention Networks, ICLR 2021"
+
     def __init__(
         self,
         input_size: int,

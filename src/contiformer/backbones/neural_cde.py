@@ -60,6 +60,8 @@ class NeuralCDE(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Kidger et al., Neural Controlled Differential Equations, NeurIPS 2020"
+
     def __init__(
         self,
         input_size: int,

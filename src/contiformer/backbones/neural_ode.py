@@ -42,6 +42,8 @@ class NeuralODE(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Chen et al., Neural Ordinary Differential Equations, NeurIPS 2018"
+
     def __init__(
         self,
         input_size: int,

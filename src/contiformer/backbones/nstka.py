@@ -106,6 +106,8 @@ class NSTKA(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Ma et al., Non-stationary Time-aware Kernelized Attention, KDD 2022"
+
     def __init__(
         self,
         input_size: int,

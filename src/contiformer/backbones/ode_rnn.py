@@ -52,6 +52,8 @@ class ODERNN(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Rubanova et al., Latent ODEs for Irregularly-Sampled Time Series, NeurIPS 2019"
+
     def __init__(
         self,
         input_size: int,

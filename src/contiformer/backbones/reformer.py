@@ -59,6 +59,8 @@ class Reformer(RegularBackbone):
         torch.Size([1, 2, 16])
     """
 
+    citation = "Kitaev et al., Reformer: The Efficient Transformer, ICLR 2020"
+
     def __init__(
         self,
         input_size: int,

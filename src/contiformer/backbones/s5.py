@@ -55,6 +55,8 @@ class S5(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Smith et al., Simplified State Space Layers for Sequence Modeling, ICLR 2023"
+
     def __init__(
         self,
         input_size: int,

@@ -46,6 +46,8 @@ class TimesNet(RegularBackbone):
         torch.Size([1, 2, 16])
     """
 
+    citation = "Wu et al., TimesNet: Temporal 2D-Variation Modeling, ICLR 2023"
+
     normalize = "window"
 
     def __init__(

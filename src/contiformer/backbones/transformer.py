@@ -45,6 +45,8 @@ class Transformer(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Vaswani et al., Attention Is All You Need, NeurIPS 2017"
+
     def __init__(
         self,
         input_size: int,

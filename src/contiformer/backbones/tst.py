@@ -65,6 +65,8 @@ class TST(Backbone):
         torch.Size([1, 3, 16])
     """
 
+    citation = "Zerveas et al., A Transformer-based Framework for Multivariate Time Series, KDD 2021"
+
     def __init__(
         self,
         input_size: int,

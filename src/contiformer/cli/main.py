@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from contiformer.cli.backbones import backbones
 from contiformer.cli.bench import app as bench
 from contiformer.cli.commands import DEBUG, Commands
 from contiformer.cli.datasets import app as datasets
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, evaluate, predict, plot, doctor):
+for command in (demo, train, evaluate, predict, plot, doctor, backbones):
     app.command()(command)
 app.add_typer(datasets)
 app.add_typer(bench)
