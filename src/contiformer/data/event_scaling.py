@@ -73,10 +73,21 @@ class EventScaling:
         return data.map(self.apply_to)
 
     def apply_to(self, sequence: EventSequence) -> EventSequence:
-        """One sequence."""
+        """One sequence.
+
+        Raises:
+            DataError: it has other features than the training sequences.
+        """
         times = (sequence.times - sequence.times[:1]) / self.unit
-        if sequence.features is None or not self.feature_mean:
+        if not self.feature_mean:
             return replace(sequence, times=times, features=None)
+        found = 0 if sequence.features is None else sequence.features.shape[1]
+        if sequence.features is None or found != len(self.feature_mean):
+            name = "" if sequence.id is None else f" {sequence.id!r}"
+            raise DataError(
+                f"sequence{name} has {found} features of events, others in the training have {len(self.feature_mean)}",
+                remedy="give all sequences the same features, NaN where unknown",
+            )
         return replace(sequence, times=times, features=(sequence.features - self.feature_mean) / self.feature_std)
 
     def to_json(self) -> str:
@@ -94,6 +105,12 @@ def _feature_statistics(data: EventSet) -> dict[str, tuple[float, ...]]:
     known = [sequence.features for sequence in data if sequence.features is not None and len(sequence)]
     if not known:
         return {}
+    widths = sorted({features.shape[1] for features in known})
+    if len(widths) > 1:
+        raise DataError(
+            f"sequences with {widths[0]} and with {widths[-1]} features of events",
+            remedy="give all sequences the same features, NaN where unknown",
+        )
     every = np.concatenate(known).astype(np.float64)
     observed = np.isfinite(every)
     count = np.maximum(1, observed.sum(0))

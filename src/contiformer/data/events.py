@@ -59,7 +59,8 @@ class EventSequence:
             raise DataError(f"types{name} are ragged or too large", remedy="give one for each time") from None
         if kinds.shape != stamps.shape:
             raise DataError(f"{len(stamps)} times but types of shape {kinds.shape}{name}", remedy="give one per time")
-        whole = kinds.astype(np.int64) if kinds.dtype.kind in "iufb" else None
+        with np.errstate(invalid="ignore"):  # NaN is refused below, by name
+            whole = kinds.astype(np.int64) if kinds.dtype.kind in "iufb" else None
         if whole is None or not np.array_equal(whole, kinds) or (whole < 0).any():
             raise DataError(f"types{name} are not whole numbers from 0", remedy="number the types 0, 1, 2, ...")
         extra = None if features is None else as_matrix(features, f"features{name}")

@@ -16,7 +16,7 @@ from contiformer.data.errors import DataError
 
 _MICROSECONDS = 1e6
 #: Seconds beyond which microseconds do not fit into 64 bits.
-_FARTHEST = 9.2e12
+FARTHEST = 9.2e12
 
 
 def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
@@ -59,7 +59,7 @@ def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
 
 def as_datetimes(times: NDArray[np.float64]) -> NDArray[np.datetime64]:
     """Seconds since 1970 back to datetimes in UTC, to the microsecond."""
-    if np.abs(times).max(initial=0.0) > _FARTHEST:
+    if np.abs(times).max(initial=0.0) > FARTHEST:
         raise DataError("a time is too far from 1970 to be a date", remedy="give seconds since 1970")
     return np.round(times * _MICROSECONDS).astype(np.int64).astype("datetime64[us]")
 

@@ -20,7 +20,7 @@ from contiformer.data.event_scaling import EventScaling
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.loader import Loader
 from contiformer.data.times import as_times
-from contiformer.estimators.event_tables import EventColumns, Events, event_table, read_events
+from contiformer.estimators.event_tables import EventColumns, Events, event_table, names_of, read_events
 from contiformer.estimators.learner import Learner, first_process
 from contiformer.estimators.limits import refuse_long
 from contiformer.estimators.parameters import check_parameters
@@ -50,7 +50,8 @@ class EventPredictor(Learner):
         intensity: "auto": each model's own; for contiformer "hazard", exact and flexible. "thp" (the paper's formula),
             "thp-elapsed", "sahp", "rmtpp": from the state at the last event. "continuous": from the state at every
             time; slower, above all in prediction.
-        waits: whether encoders see the wait before each event; None: yes, but not in "thp", as in its paper.
+        waits: whether backbones see the wait before each event; None: yes, but not in "thp", as in its paper. No matter
+            to "hp", "nhp", "rmtpp" and "sahp", which have a way of their own.
         time_weight, type_weight: of the paper's two further losses.
         integral, nodes: of the likelihood in training, see :class:`~contiformer.tasks.events.IntegralRule`.
         batch_size: sequences in a step; None: a quarter of them, from 8 to 32, and fewer where they are long.
@@ -102,10 +103,17 @@ class EventPredictor(Learner):
         """
         check_parameters(self)
         check_names(self.backbone, self.intensity)
+        if isinstance(features, str):
+            raise DataError(f"features={features!r} is one word", remedy=f"pass a list: features=[{features!r}]")
         columns = EventColumns(id, time, type, tuple(features))
         given = read_events(X, columns, self._all_types())
         held_out = None if validation_data is None else read_events(validation_data, columns, given.data.type_names)
-        training, judged = self._parts(given.data) if held_out is None else (given.data, held_out.data)
+        if held_out is None:
+            training, judged = self._parts(given.data)
+        else:
+            training, judged = _with_waits(given.data), _with_waits(held_out.data)
+            if not len(judged):
+                raise DataError("no sequence of validation_data has two events", remedy="give longer sequences")
         self._forget()
         self.columns_, self.dates_ = columns, given.dates
         self.type_names_ = given.data.type_names
@@ -141,6 +149,9 @@ class EventPredictor(Learner):
     def _parts(self, data: EventSet) -> tuple[EventSet, EventSet]:
         if not 0 < self.validation <= 0.5:
             raise ValueError(f"validation must be a share above 0 and at most 0.5, got {self.validation}")
+        data = _with_waits(data)
+        if not len(data):
+            raise DataError("no sequence has two events", remedy="give longer sequences")
         if len(data) < 2:
             raise DataError(
                 "one sequence cannot be divided into training and validation", remedy="give more, or validation_data="
@@ -209,10 +220,16 @@ class EventPredictor(Learner):
             )
         return given
 
-    def _batches(self, data: EventSet) -> Iterator[EventBatch]:
+    def _scaled(self, data: EventSet) -> EventSet:
         scaled = self.scaling_.apply(data)
         if self.config_["backbone"] == "contiformer":
             refuse_long(scaled, self.scaling_.span)
+        return scaled
+
+    def _batches(self, data: EventSet, *, by_length: bool = False) -> Iterator[EventBatch]:
+        scaled = self._scaled(data)
+        if by_length:
+            scaled = scaled.select(np.argsort(scaled.lengths, kind="stable"))
         for batch in Loader(scaled, EVALUATION_BATCH, shuffle=False):
             assert isinstance(batch, EventBatch)
             yield batch.to(self.tasks_[0].device)
@@ -244,7 +261,7 @@ class EventPredictor(Learner):
         last = np.array([one.times[-1] for one in given.data])
         names = np.array(self.type_names_)
         table = {
-            self.columns_.id or "id": [n if one.id is None else one.id for n, one in enumerate(given.data)],
+            self.columns_.id or "id": names_of(given.data),
             "last_time": last,
             "expected_time": last + waits[0],
             "median_time": last + waits[1],
@@ -265,14 +282,14 @@ class EventPredictor(Learner):
         """
         one = self._one(sequence)
         at = as_times(times)
-        _refuse_empty(EventSet([one], type_names=self.type_names_))
+        alone = EventSet([one], type_names=self.type_names_)
+        _refuse_empty(alone)
         if len(at) and at.min() <= one.times[0]:
             raise DataError(
                 f"there is no history before {at.min():g}: the first event is at {one.times[0]:g}",
                 remedy="ask for later times",
             )
-        scaled = self.scaling_.apply_to(one)
-        batch = collate_events([scaled]).to(self.tasks_[0].device)
+        batch = collate_events([self._scaled(alone)[0]]).to(self.tasks_[0].device)
         before = np.searchsorted(one.times, at) - 1
         elapsed = (at - one.times[before]) / self.scaling_.unit
         memory = self._model.remember(batch).take(torch.as_tensor(before)[None].to(batch.times.device))
@@ -293,18 +310,18 @@ class EventPredictor(Learner):
                 nodes is away.
         """
         given = self._read(X)
-        rule = IntegralRule(integral, nodes or self.nodes)
+        rule = IntegralRule(integral, self.nodes if nodes is None else nodes)
         totals, errors = [], []
         for batch in self._batches(given.data):
             scored = intervals(self._model, batch)
             count = scored.known.sum(1)
             total = log_likelihood(self._model, scored, rule).double().sum(1)
-            if return_error and scored.wait.numel():
+            if return_error:
                 finer = log_likelihood(self._model, scored, replace(rule, nodes=2 * rule.nodes)).double().sum(1)
                 errors.append((finer - total).abs())
             totals.append(total - count * math.log(self.scaling_.unit))
         found = torch.cat(totals).cpu().numpy()
-        return (found, torch.cat(errors).cpu().numpy() if errors else np.zeros_like(found)) if return_error else found
+        return (found, torch.cat(errors).cpu().numpy()) if return_error else found
 
     @torch.no_grad()
     def residuals(self, X: Any) -> NDArray[np.float64]:
@@ -317,31 +334,33 @@ class EventPredictor(Learner):
 
     @torch.no_grad()
     def sample(
-        self, sequence: Any, *, until: float | None = None, n: int | None = None, draws: int = 1, seed: int = 0
+        self, sequence: Any, *, until: Any = None, n: int | None = None, draws: int = 1, seed: int = 0
     ) -> list[EventSequence]:
         """How the sequence may go on: ``draws`` continuations, by thinning with a proven bound.
 
         Args:
             sequence: the history, with at least one event.
-            until: events up to this time; or
+            until: events up to this time, which may be a date where those of the sequence are; or
             n: so many events.
             draws: how many continuations.
             seed: of the random numbers.
         """
         if (until is None) == (n is None):
             raise ValueError("pass until= (a time) or n= (a number of events), not both")
-        if draws < 1 or (n is not None and n < 0):
-            raise ValueError(f"draws must be positive and n not negative, got {draws} and {n}")
+        if draws < 1 or (n is not None and (n < 0 or n != int(n))):
+            raise ValueError(f"draws must be positive and n not negative, both whole, got {draws} and {n}")
         one = self._one(sequence)
-        _refuse_empty(EventSet([one], type_names=self.type_names_))
-        if until is not None and not until >= one.times[-1]:
+        alone = EventSet([one], type_names=self.type_names_)
+        _refuse_empty(alone)
+        last = math.inf if until is None else float(as_times([until], "until")[0])
+        if last < one.times[-1]:
             raise ValueError(f"until must be a time after the last event, which is at {one.times[-1]:g}, got {until}")
-        if one.features is not None and self.scaling_.feature_mean:
+        if self.scaling_.feature_mean:
             raise ValueError("a model with features of events cannot go on by itself: it does not draw features")
         generator = torch.Generator().manual_seed(seed)
-        scaled = self.scaling_.apply_to(one)
+        scaled = self._scaled(alone)[0]
         start = one.times[0]
-        end = math.inf if until is None else (until - start) / self.scaling_.unit
+        end = (last - start) / self.scaling_.unit
         drawn = [scaled] * draws
         going = list(range(draws))
         while going and (n is None or len(drawn[going[0]]) < len(scaled) + n):
@@ -367,15 +386,15 @@ class EventPredictor(Learner):
         """
         given = self._read(X)
         rows: dict[str, list[Any]] = {name: [] for name in ("id", "step", "time", "time_q0.05", "time_q0.95", "type")}
-        for number, one in enumerate(given.data):
+        for number, (name, one) in enumerate(zip(names_of(given.data), given.data, strict=True)):
             drawn = self.sample(one, n=n, draws=draws, seed=seed + number)
             for step in range(n):
                 times = np.array([d.times[step] for d in drawn])
                 kinds = np.bincount([d.types[step] for d in drawn], minlength=len(self.type_names_))
                 low, middle, high = np.quantile(times, [0.05, 0.5, 0.95])
-                entry = (number if one.id is None else one.id, step + 1, middle, low, high)
-                for name, value in zip(rows, (*entry, self.type_names_[int(kinds.argmax())]), strict=True):
-                    rows[name].append(value)
+                entry = (name, step + 1, middle, low, high, self.type_names_[int(kinds.argmax())])
+                for column, value in zip(rows.values(), entry, strict=True):
+                    column.append(value)
         if self.columns_.id is not None:
             rows = {self.columns_.id if name == "id" else name: x for name, x in rows.items()}
         return event_table(given.form, rows, ("time", "time_q0.05", "time_q0.95"), given.dates)
@@ -389,9 +408,7 @@ class EventPredictor(Learner):
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """Log-likelihood per event in nats of the data's time, accuracy of the type, errors of the time."""
-        data = self._read(X).data
-        data = data.select(np.argsort(data.lengths, kind="stable"))
-        return self.tasks_[0].evaluate(self._batches(data))
+        return self.tasks_[0].evaluate(self._batches(self._read(X).data, by_length=True))
 
     def score(self, X: Any, y: None = None) -> float:
         """The log-likelihood per event."""
@@ -402,6 +419,11 @@ class EventPredictor(Learner):
         if len(data) != 1:
             raise DataError(f"{len(data)} sequences where one is asked for", remedy="pass them one by one")
         return data[0]
+
+
+def _with_waits(data: EventSet) -> EventSet:
+    """The sequences of two events or more: the others have nothing that is scored, and a step needs something."""
+    return data.select(np.flatnonzero(data.lengths > 1))
 
 
 def _refuse_empty(data: EventSet) -> None:

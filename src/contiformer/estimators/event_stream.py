@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.event_batch import EventBatch, collate_events
 from contiformer.data.events import EventSequence
 from contiformer.data.times import as_times
+from contiformer.estimators.limits import refuse_lasting
 from contiformer.tasks.events.encoded import EncodedModel
 from contiformer.tasks.events.encoder import APART, EventEncoder
 from contiformer.tasks.events.memory import Memory
@@ -77,8 +79,12 @@ class EventStream:
     def __init__(self, predictor: EventPredictor) -> None:
         if predictor.scaling_.feature_mean:
             raise ValueError("a model with features of events cannot be streamed yet: pass whole sequences")
-        self.predictor = predictor
-        self.model = predictor.tasks_[0].model.cpu().eval()
+        # not the predictor itself: what a later fit changes there does not belong to this model
+        self.scaling, self.type_names = predictor.scaling_, predictor.type_names_
+        task = predictor.tasks_[0]
+        # one event at a time is no work for a GPU, and the predictor's own model stays where it is
+        self.model = (task.model if task.device.type == "cpu" else deepcopy(task.model).cpu()).eval()
+        self._followed = predictor.config_["backbone"] == "contiformer"
         self._history = _history_of(self.model)
         self._times: list[float] = []
         self._types: list[int] = []
@@ -100,9 +106,11 @@ class EventStream:
         stamp, kind = float(as_times([time])[0]), self._number(type)
         if not self._times:
             self._start = stamp
-        scaled = (stamp - self._start) / self.predictor.scaling_.unit
+        scaled = (stamp - self._start) / self.scaling.unit
         if self._times and scaled < self._times[-1]:
             raise DataError(f"an event at {time} after a later one", remedy="append events in the order of time")
+        if self._followed:
+            refuse_lasting(scaled / self.scaling.span, "the stream")
         memory = self._history.append([*self._times, scaled], [*self._types, kind])
         self._times.append(scaled)
         self._types.append(kind)
@@ -113,7 +121,7 @@ class EventStream:
         """[K] or [T, K] for several times, per unit of the data's time, given all events so far."""
         one = np.ndim(time) == 0
         rates = self.model.rates(self._now(), self._elapsed([time] if one else time))[0, 0]
-        found = rates.double().numpy() / self.predictor.scaling_.unit
+        found = rates.double().numpy() / self.scaling.unit
         return found[0] if one else found
 
     @torch.no_grad()
@@ -121,14 +129,14 @@ class EventStream:
         """When the next event is expected, its median time, its likeliest type, and the probabilities of all."""
         memory = self._now()
         said = expect(self.model, memory)
-        unit, last = self.predictor.scaling_.unit, self._start + self._times[-1] * self.predictor.scaling_.unit
+        unit, last = self.scaling.unit, self._start + self._times[-1] * self.scaling.unit
         shares = said.kinds[0, 0].double().numpy()
         return {
             "expected_time": last + unit * float(said.mean),
             "median_time": last + unit * float(quantile(self.model, memory)),
-            "type": self.predictor.type_names_[int(shares.argmax())],
+            "type": self.type_names[int(shares.argmax())],
             "probability": float(shares.max()),
-            "probabilities": dict(zip(self.predictor.type_names_, shares.tolist(), strict=True)),
+            "probabilities": dict(zip(self.type_names, shares.tolist(), strict=True)),
         }
 
     def _now(self) -> Memory:
@@ -137,16 +145,17 @@ class EventStream:
         return self._memory
 
     def _elapsed(self, times: ArrayLike) -> Tensor:
-        scaled = (as_times(times) - self._start) / self.predictor.scaling_.unit - self._times[-1]
+        scaled = (as_times(times) - self._start) / self.scaling.unit - self._times[-1]
         if (scaled < 0).any():
             raise DataError("a time before the last event", remedy="ask for times from the last event on")
         return torch.as_tensor(scaled, dtype=next(self.model.parameters()).dtype)[None, None]
 
     def _number(self, kind: Any) -> int:
-        names = self.predictor.type_names_
-        if isinstance(kind, str) and kind in names:
-            return names.index(kind)
-        if isinstance(kind, int | np.integer) and 0 <= kind < len(names):
+        names = self.type_names
+        # by name first: types 1, 2, 3 of a table are called so, and are not numbered so
+        if str(kind) in names:
+            return names.index(str(kind))
+        if isinstance(kind, int | np.integer) and 0 <= kind < len(names) and not any(map(str.isdigit, names)):
             return int(kind)
         raise DataError(f"there is no type {kind!r}", remedy=f"the model knows {', '.join(names[:8])}")
 

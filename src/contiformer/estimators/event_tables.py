@@ -14,7 +14,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.readers.columns import as_polars, numbers, pick, times, words
 from contiformer.data.readers.place import Place, first
-from contiformer.data.times import as_datetimes
+from contiformer.data.times import FARTHEST, as_datetimes
 
 EventForm = Literal["set", "polars", "pandas", "list"]
 
@@ -181,6 +181,12 @@ def _kinds(
     return kinds, list(names)
 
 
+def names_of(data: EventSet) -> list[Any]:
+    """Of each sequence its id or else its number; as words where some are, because a column holds one kind."""
+    names = [n if one.id is None else one.id for n, one in enumerate(data)]
+    return names if len({type(name) for name in names}) < 2 else [str(name) for name in names]
+
+
 def event_table(form: EventForm, table: dict[str, Any], times: Sequence[str], dates: bool) -> Any:
     """An answer as a DataFrame, of pandas where that came in; times are dates where they were."""
     columns = {name: _dates(np.asarray(x)) if dates and name in times else x for name, x in table.items()}
@@ -193,6 +199,6 @@ def event_table(form: EventForm, table: dict[str, Any], times: Sequence[str], da
 
 
 def _dates(times: NDArray[np.float64]) -> NDArray[np.datetime64]:
-    """What never comes has no date."""
-    never = ~np.isfinite(times)
+    """What never comes has no date, nor what comes after all dates."""
+    never = ~(np.abs(times) <= FARTHEST)
     return np.where(never, np.datetime64("NaT"), as_datetimes(np.where(never, 0.0, times)))

@@ -75,10 +75,14 @@ def refuse_long(scaled: EventSet, span: float) -> None:
         DataError: naming the sequence.
     """
     for n, one in enumerate(scaled):
-        lasts = float(one.times[-1]) / span if len(one) else 0.0
-        if not lasts <= LONGEST_SEQUENCE:
-            raise DataError(
-                f"sequence {n if one.id is None else repr(one.id)} lasts {lasts:.1g} times as long as the longest of "
-                "the training",
-                remedy="are the units of time right? If so, cut it at its longest wait",
-            )
+        if len(one):
+            refuse_lasting(float(one.times[-1]) / span, f"sequence {n if one.id is None else repr(one.id)}")
+
+
+def refuse_lasting(lasts: float, name: str) -> None:
+    """Refuse one that lasts so many times as long as the longest of the training."""
+    if not lasts <= LONGEST_SEQUENCE:
+        raise DataError(
+            f"{name} lasts {lasts:.1g} times as long as the longest of the training",
+            remedy="are the units of time right? If so, cut it at its longest wait",
+        )

@@ -24,6 +24,7 @@ _RANGES = {
     "warp": (0, 10, True),
     "most_points": (1, math.inf, True),
     "label_smoothing": (0, 0.999, True),
+    "num_types": (1, 1_000_000, True),
 }
 
 

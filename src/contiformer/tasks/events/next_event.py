@@ -16,8 +16,6 @@ from contiformer.tasks.events.quadrature import gauss_legendre
 
 #: The first piece of the wait that is integrated over, and the longest wait that is looked at, in mean waits.
 _SHORTEST, _LONGEST = 2.0**-8, 2.0**40
-#: Until when pieces are added: the chance that nothing has happened yet.
-_LEFT = 1e-7
 #: Numbers in the largest array that is made at once.
 _AT_ONCE = 2**22
 
@@ -30,15 +28,18 @@ class Grid:
         nodes: points in each piece.
         per_doubling: pieces until the wait has doubled.
         longest: pieces are added until so many mean waits at the latest.
+        left: or until the chance that nothing has happened yet is so small in the whole batch. Batch mates decide how
+            many pieces there are, so where that must not be seen, what is left times its wait has to be nothing.
     """
 
     nodes: int = 8
     per_doubling: int = 2
     longest: float = _LONGEST
+    left: float = 1e-10
 
 
 #: Good to about six digits; and for training, where two are enough.
-FINE, COARSE = Grid(), Grid(nodes=4, per_doubling=1, longest=2.0**10)
+FINE, COARSE = Grid(), Grid(nodes=4, per_doubling=1, longest=2.0**10, left=1e-7)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def expect(model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture:
         if mixture:
             part = torch.einsum("bem,bemk->bek", density, model.log_rates(memory, moments).softmax(-1))
             kinds = part if kinds is None else kinds + part
-        if not bool((hazard.detach() < -math.log(_LEFT)).any()):
+        if not bool((hazard.detach() < -math.log(grid.left)).any()):
             break
     mass = -torch.expm1(-hazard)
     safe = mass.clamp(min=torch.finfo(dtype).tiny)

@@ -23,9 +23,9 @@ class IntegralRule:
     """How ``Λ_i = ∫_0^{wait} λ(t_i + s) ds`` is computed.
 
     Attributes:
-        name: "gauss": Gauss–Legendre with ``nodes`` points in each interval between events, the default; "monte carlo":
-            the mean over ``nodes`` points drawn evenly from the interval, as in the paper; "closed": closed form where
-            the model has one, "gauss" otherwise.
+        name: "closed", the default: closed form where the model has one, "gauss" otherwise; "gauss": Gauss–Legendre
+            with ``nodes`` points in each interval between events; "monte carlo": the mean over ``nodes`` points drawn
+            evenly from the interval, as in the paper.
         nodes: points in each interval.
     """
 

@@ -34,12 +34,12 @@ def draw_next(
         generator: of the random numbers.
 
     Raises:
-        RuntimeError: the next event does not come, because the intensity has died out.
+        RuntimeError: the next event does not come, because the intensity has died out or its bound is too far off.
     """
     some = next(iter(memory.rows.values()))
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), some.dtype)
     count, device = some.shape[0], some.device
-    limit = torch.full((count,), torch.inf, dtype=dtype, device=device) if until is None else until.to(dtype)
+    limit = torch.full((count,), torch.inf, dtype=dtype, device=device) if until is None else until.to(device, dtype)
     now, length = torch.zeros(count, dtype=dtype, device=device), torch.full((count,), _FIRST, dtype=dtype)
     length = length.to(device)
     waiting = torch.ones(count, dtype=torch.bool, device=device)
@@ -64,10 +64,12 @@ def draw_next(
                 "the next event does not come: the intensity has died out. Pass until=, so that sampling may end "
                 "without one"
             )
+    else:
+        raise RuntimeError(f"no event was drawn in {_MOST_TRIES:,} tries: the bound of the intensity is too far off")
     came = now <= limit
     shares = model.log_rates(memory, now[:, None, None]).flatten(1).softmax(-1).double().cpu()
     kind = torch.multinomial(shares, 1, generator=generator).squeeze(1).to(device)
-    return now, kind, came & ~waiting
+    return now, kind, came
 
 
 def _check_bound(rate: Tensor, bound: Tensor, inside: Tensor) -> None:

@@ -46,6 +46,8 @@ class EventTask(Task):
         rule: IntegralRule | None = None,
     ) -> None:
         super().__init__()
+        if not (time_weight >= 0 and type_weight >= 0):
+            raise ValueError(f"time_weight and type_weight must not be negative, got {time_weight} and {type_weight}")
         self.model, self.unit = model, unit
         self.time_weight, self.type_weight = time_weight, type_weight
         self.rule = rule or IntegralRule()
@@ -89,7 +91,8 @@ class EventTask(Task):
 
     def metrics(self, judged: Judged) -> dict[str, float]:
         """Per event, in the data's time: log-likelihood in nats, accuracy of the type, errors of the time."""
-        count = float(judged["count"].sum()) or math.nan
+        events = float(judged["count"].sum())
+        count = events or math.nan
         likelihood = float(judged["likelihood"].sum()) / count - math.log(self.unit)
         return {
             "nll": -likelihood,
@@ -97,7 +100,7 @@ class EventTask(Task):
             "accuracy": float(judged["right"].sum()) / count,
             "rmse": self.unit * math.sqrt(float(judged["squares"].sum()) / count),
             "mae": self.unit * float(judged["absolutes"].sum()) / count,
-            "events": count,
+            "events": events,
         }
 
 

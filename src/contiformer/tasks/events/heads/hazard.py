@@ -49,7 +49,7 @@ class HazardHead(IntensityHead):
     usual: Tensor
     surprise: Tensor
 
-    def __init__(self, d_model: int, scaling: EventScaling, dropout: float = 0.0) -> None:
+    def __init__(self, d_model: int, scaling: EventScaling) -> None:
         super().__init__(d_model, scaling)
         places = knots_of(scaling)
         self.hats = Hats(places)
@@ -60,7 +60,6 @@ class HazardHead(IntensityHead):
         self.moment = nn.Parameter(torch.zeros(len(places), d_model))
         self.hidden, self.mix = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
         nn.init.zeros_(self.mix.weight)
-        self.dropout = nn.Dropout(dropout)
         self.kind = nn.Linear(d_model, self.num_types)
         nn.init.normal_(self.kind.weight)
         self.kind.bias.data = mean_rates(scaling).log()
@@ -100,7 +99,7 @@ class HazardHead(IntensityHead):
     def log_kinds(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments types"]:
         """The logarithms of the types' shares."""
         x = memory["state"].unsqueeze(2)
-        y = x + self.mix(self.dropout(nn.functional.gelu(x + self.hats.of_table(self.moment, elapsed))))
+        y = x + self.mix(nn.functional.gelu(x + self.hats.of_table(self.moment, elapsed)))
         told = self.kind(y * self.d_model**-0.5).log_softmax(-1)
         return torch.logaddexp(torch.log1p(-self.surprise) + told, self.surprise.log() + self.usual)
 
