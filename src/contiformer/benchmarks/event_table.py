@@ -87,5 +87,7 @@ def verdict(rows: Sequence[dict[str, Any]], data: str, ours: str = "contiformer"
     best, (gap, theirs) = max(gaps.items(), key=lambda item: item[1][0])
     if gap <= 0:
         return f"{data}: {ours} is best, {-gap:.4f} ahead of {best} ({theirs.count} cells)"
+    if theirs.count == 1:
+        return f"{data}: {best} is best, {ours} {gap:.4f} behind (one cell, so there is no standard error)"
     near = "within" if gap <= theirs.error else "not within"
     return f"{data}: {best} is best, {ours} {gap:.4f} behind: {near} one standard error ({theirs.error:.4f}) of it"
