@@ -1,6 +1,7 @@
 """EventPredictor where it was once wrong: odd sequences, features, batches, streams and dates."""
 
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from contiformer import EventPredictor
+from contiformer.benchmarks import events
 from contiformer.data.errors import DataError
 from contiformer.data.event_batch import collate_events
 from contiformer.data.events import EventSequence
@@ -185,3 +187,24 @@ def test_one_word_is_no_list_of_features_and_there_is_a_type():
         EventPredictor(verbose=0).fit(frame, time="t", features="price")
     with pytest.raises(ValueError, match="num_types must be at least 1"):
         EventPredictor(num_types=-1, verbose=0).fit([([0.0, 1], [0, 0])] * 2)
+
+
+def test_a_training_that_was_stopped_gives_no_figures(tmp_path, monkeypatch):
+    """SIGTERM ends a training early; a benchmark must not take what is left for a result."""
+    fit = EventPredictor.fit
+
+    def stopped(self, *args, **options):
+        fit(self, *args, **options)
+        self.outcomes_ = [replace(outcome, interrupted=True) for outcome in self.outcomes_]
+        return self
+
+    data = hawkes_set(8, end=10.0)
+    monkeypatch.setattr(events, "_parts", lambda name, fold: (data, data, data, {}))
+    path = tmp_path / "events.json"
+    cell = events.Cell("Taxi", "hp", 1, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(EventPredictor, "fit", stopped)
+        with pytest.raises(KeyboardInterrupt, match="stopped before its end"):
+            events.measure([cell], path, verbose=0)
+    assert not path.exists()
+    assert len(events.measure([cell], path, verbose=0, notify=lambda text: None)) == 1

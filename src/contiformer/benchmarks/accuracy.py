@@ -55,7 +55,7 @@ def classification(name: str, drop: float) -> Callable[[int, int], Metrics]:
 
     def run(seed: int, verbose: int) -> Metrics:
         train, test = (drop_points(load_uea(name, part), drop, seed) for part in ("train", "test"))
-        classifier = Classifier(seed=seed, verbose=verbose).fit(train)
+        classifier = Classifier(seed=seed, verbose=verbose).fit(train).whole()
         return classifier.evaluate(test) | {"seconds": classifier.metrics_["seconds"]}
 
     return run
@@ -71,7 +71,7 @@ def forecasting(name: str, history: int, horizon: int) -> Callable[[int, int], M
         scaled = data.map(lambda one: replace(one, values=scaling.apply_to(one).values))
         train, val, test = (windows(scaled, part, history, horizon) for part in ("train", "val", "test"))
         forecaster = Forecaster(horizon=horizon, history=history, seed=seed, verbose=verbose)
-        forecaster.fit(train, validation_data=val)
+        forecaster.fit(train, validation_data=val).whole()
         miss = np.concatenate(
             [
                 (said - one.target_values).ravel()
@@ -96,7 +96,7 @@ def pendulum(seed: int, verbose: int) -> Metrics:
     """Regressor() on pictures of a pendulum."""
     train, validation, test = pendulum_splits(seed=seed)
     regressor = Regressor(frames=(24, 24), seed=seed, verbose=verbose, **PENDULUM_OPTIONS)
-    regressor.fit(train, validation_data=validation)
+    regressor.fit(train, validation_data=validation).whole()
     said = regressor.predict(test, at=[one.target_times for one in test])
     miss = np.concatenate([(a.values - b.target_values).ravel() for a, b in zip(said, test, strict=True)])
     return {"mse": float((miss**2).mean()), "seconds": regressor.metrics_["seconds"]}
@@ -111,7 +111,7 @@ def spirals(seed: int, verbose: int) -> Metrics:
     data = spiral_set(300, preset="authors' code", seed=seed)
     train, validation = data[:SPIRALS_TRAIN], data[SPIRALS_TRAIN : SPIRALS_TRAIN + SPIRALS_VALIDATION]
     test = data[SPIRALS_TRAIN + SPIRALS_VALIDATION :]
-    model = Interpolator(seed=seed, verbose=verbose, **SPIRAL_OPTIONS).fit(train, validation_data=validation)
+    model = Interpolator(seed=seed, verbose=verbose, **SPIRAL_OPTIONS).fit(train, validation_data=validation).whole()
     said = model.predict(test, at=[one.target_times for one in test])
     miss = np.stack([a.values - b.target_values for a, b in zip(said, test, strict=True)])
     first, second = np.split(miss, 2, axis=1)
@@ -155,7 +155,8 @@ MORTALITY_OPTIONS: dict[str, Any] = {
 
 def mortality(seed: int, verbose: int) -> Metrics:
     """Classifier on PhysioNet 2012: trained on set A, judged on set B."""
-    classifier = Classifier(seed=seed, verbose=verbose, **MORTALITY_OPTIONS).fit(load_clinical("PhysioNet2012-A"))
+    classifier = Classifier(seed=seed, verbose=verbose, **MORTALITY_OPTIONS)
+    classifier.fit(load_clinical("PhysioNet2012-A")).whole()
     return classifier.evaluate(load_clinical("PhysioNet2012-B")) | {"seconds": classifier.metrics_["seconds"]}
 
 
@@ -167,7 +168,7 @@ def clinical_interpolation(seed: int, verbose: int) -> Metrics:
     data = data.select(np.flatnonzero(data.lengths > 1))
     train, test = data.split(0.8, 0.2, seed=seed)
     train, test = clipped(train, test)
-    model = Interpolator(seed=seed, verbose=verbose).fit(train)
+    model = Interpolator(seed=seed, verbose=verbose).fit(train).whole()
     return compared(model, train, test, seed) | {"seconds": model.metrics_["seconds"]}
 
 

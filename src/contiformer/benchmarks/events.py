@@ -98,7 +98,7 @@ def measure_cell(cell: Cell, changes: dict[str, Any], verbose: int) -> Row:
     began = time.perf_counter()
     settings = settings_of(cell, changes)
     train, dev, test, truth = _parts(cell.data, cell.fold)
-    model = EventPredictor(**{**settings, "verbose": verbose}).fit(train, validation_data=dev)
+    model = EventPredictor(**{**settings, "verbose": verbose}).fit(train, validation_data=dev).whole()
     return {
         **asdict(cell),
         "metrics": model.evaluate(test) | truth,

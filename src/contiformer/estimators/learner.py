@@ -103,6 +103,17 @@ class Learner(BaseEstimator, ABC):
         self._check_fitted()
         return self.outcomes_[0].history if self.outcomes_ else []
 
+    def whole(self) -> Self:
+        """This model, if its training came to its end: figures of one that was stopped are none.
+
+        Raises:
+            KeyboardInterrupt: it was stopped, by Ctrl-C or SIGTERM.
+        """
+        self._check_fitted()
+        if any(outcome.interrupted for outcome in self.outcomes_):
+            raise KeyboardInterrupt("the training was stopped before its end")
+        return self
+
     def _training_options(self) -> TrainingOptions:
         return TrainingOptions(**{name: getattr(self, name) for name in _TRAINING})
 
