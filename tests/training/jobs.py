@@ -18,8 +18,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from contiformer.backbones import make_backbone
 from contiformer.backbones.base import Backbone
 from contiformer.data import Series, SeriesSet
-from contiformer.tasks import InputOptions, Inputs, Task
-from contiformer.tasks.base import series_weights
+from contiformer.tasks import InputOptions, Inputs
+from contiformer.tasks.base import SeriesTask, series_weights
 from contiformer.training import TrainingOptions, callbacks, rounds, train
 from contiformer.training.tree import read_tree, write_tree
 
@@ -41,7 +41,7 @@ class Small(Backbone):
         return self.dropout(self.some_field(self.first(seen)).cumsum(1))
 
 
-class WhichKind(Task):
+class WhichKind(SeriesTask):
     """The smallest task with everything that may go wrong: thinning, weights, metrics over series of all processes."""
 
     def __init__(self, dropout, keep, backbone):

@@ -101,7 +101,9 @@ class HazardHead(IntensityHead):
         x = memory["state"].unsqueeze(2)
         y = x + self.mix(nn.functional.gelu(x + self.hats.of_table(self.moment, elapsed)))
         told = self.kind(y * self.d_model**-0.5).log_softmax(-1)
-        return torch.logaddexp(torch.log1p(-self.surprise) + told, self.surprise.log() + self.usual)
+        return torch.logaddexp(
+            torch.log1p(-self.surprise) + told, self.surprise.log() + self.usual.to(told.dtype).log_softmax(-1)
+        )
 
     def log_rates(
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
