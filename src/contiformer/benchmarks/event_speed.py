@@ -16,6 +16,7 @@ from contiformer.data.event_scaling import EventScaling
 from contiformer.data.events import EventSequence, EventSet, without_features
 from contiformer.data.loader import Loader
 from contiformer.estimators import EventPredictor
+from contiformer.tasks.events.build import build_model
 from contiformer.tasks.events.likelihood import Intervals, intervals, log_likelihood
 from contiformer.tasks.events.memory import Memory
 from contiformer.tasks.events.task import EventTask
@@ -55,7 +56,7 @@ def bench_epoch(data: EventSet, budget: float) -> dict[str, Any]:
     """An epoch of ContiFormer and one of THP, of one layer each, and the likelihood alone on the same batches."""
     scaling = EventScaling.fit(data)
     batches: list[EventBatch] = list(Loader(scaling.apply(data), BATCH, shuffle=False))  # type: ignore[arg-type]
-    ours, theirs = _task("contiformer", data), _task("thp", data)
+    ours, theirs = (_task(backbone, scaling) for backbone in ("contiformer", "thp"))
     calls = {
         "contiformer": _epoch(ours, batches),
         "thp": _epoch(theirs, batches),
@@ -72,9 +73,9 @@ def bench_epoch(data: EventSet, budget: float) -> dict[str, Any]:
     }
 
 
-def _task(backbone: str, data: EventSet) -> EventTask:
-    predictor = EventPredictor(backbone=backbone, d_model=WIDTH, n_layers=1, max_epochs=1, min_steps=0, verbose=0)
-    return predictor.fit(data[:4], validation_data=data[:4]).tasks_[0].train()
+def _task(backbone: str, scaling: EventScaling) -> EventTask:
+    options = {"d_model": WIDTH, "n_layers": 1, "dropout": EventPredictor().dropout}
+    return EventTask(build_model(backbone, "auto", scaling, options), unit=scaling.unit).train()
 
 
 def _epoch(task: EventTask, batches: list[EventBatch]) -> Callable[[], None]:
@@ -112,9 +113,9 @@ def bench_stream(history: int, budget: float) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     times, types = np.cumsum(rng.exponential(size=history)), rng.integers(0, 4, history)
     whole = EventSequence.of(times, types)
-    size = min(50, history // 4)
-    some = EventSet([whole.events(slice(k, k + size)) for k in range(0, 4 * size, size)], num_types=4)
-    predictor = EventPredictor(d_model=WIDTH, n_layers=1, max_epochs=1, min_steps=0, verbose=0).fit(some)
+    # learned from sequences as long as the history: a pass over what is longer than all of them costs more
+    same = EventSet([whole] * 2, num_types=4)
+    predictor = EventPredictor(d_model=WIDTH, n_layers=1, max_epochs=1, min_steps=0, verbose=0).fit(same)
     batch = collate_events([predictor.scaling_.apply_to(whole)])
     model = predictor.tasks_[0].model.eval()
     stream = predictor.stream()
