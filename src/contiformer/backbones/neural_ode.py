@@ -60,8 +60,6 @@ class NeuralODE(Backbone):
     ) -> None:
         super().__init__()
         check_sizes(input_size, d_model, n_layers)
-        if units < 1 or depth < 0:
-            raise ValueError(f"units must be positive and depth not negative, got {units} and {depth}: use 100 and 2")
         if not gap_unit > 0:
             raise ValueError(f"gap_unit must be positive, got {gap_unit}: use 0.01")
         self.d_model, self.gap_unit = d_model, gap_unit

@@ -69,8 +69,6 @@ class ODERNN(Backbone):
     ) -> None:
         super().__init__()
         check_sizes(input_size, d_model, n_layers)
-        if units < 1 or depth < 0:
-            raise ValueError(f"units must be positive and depth not negative, got {units} and {depth}: use 100 and 2")
         self.d_model = d_model
         self.capabilities = Capabilities(causal=True)
         self.flow = Flow(solver, step, max_steps)
@@ -169,6 +167,8 @@ class Flow:
 
 def tanh_network(width: int, units: int, depth: int) -> nn.Sequential:
     """``width -> units -> ... -> width`` with ``depth`` hidden layers, begun as in the authors' code."""
+    if units < 1 or depth < 0:
+        raise ValueError(f"units must be positive and depth not negative, got {units} and {depth}: use 100 and 2")
     sizes = [width, *[units] * depth, width]
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):

@@ -79,7 +79,7 @@ def build_model(
         return ContinuousModel(shown, scaling)
     head = HEADS[name](inner.d_model, scaling)
     if isinstance(head, HazardHead):
-        head.tie(shown.embedding)
+        head.tie(shown.input.embedding)
     return EncodedModel(shown, head)
 
 

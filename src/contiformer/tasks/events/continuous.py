@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from contiformer.data.batch import Batch
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
 from contiformer.tasks.events.encoder import APART, EventEncoder
-from contiformer.tasks.events.heads.base import inverse_softplus, log_softplus, mean_rates
+from contiformer.tasks.events.heads.base import inverse_softplus, log_soft, mean_rates, soft
 from contiformer.tasks.events.intensity import IntensityModel
 from contiformer.tasks.events.memory import Memory
 
@@ -93,14 +92,13 @@ class ContinuousModel(IntensityModel):
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
     ) -> Float[Tensor, "batch events moments types"]:
         """See the class."""
-        softness = self.log_softness.exp()
-        return softness * softplus(self._inside(memory, elapsed) / softness)
+        return soft(self._inside(memory, elapsed), self.log_softness)
 
     def log_rates(
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
     ) -> Float[Tensor, "batch events moments types"]:
         """Without underflow."""
-        return self.log_softness + log_softplus(self._inside(memory, elapsed) / self.log_softness.exp())
+        return log_soft(self._inside(memory, elapsed), self.log_softness)
 
     def bound(
         self, memory: Memory, low: Float[Tensor, "batch events"], high: Float[Tensor, "batch events"]
@@ -115,5 +113,4 @@ class ContinuousModel(IntensityModel):
         ends = torch.log1p(torch.stack([low, high], -1).unsqueeze(-1) / self.scales.to(low.dtype))
         pull = self.elapsed @ weight.T
         recent = (ends.unsqueeze(-1) * pull).amax(2).sum(-2)
-        softness = self.log_softness.exp()
-        return (softness * softplus((most + recent) / softness)).sum(-1)
+        return soft(most + recent, self.log_softness).sum(-1)

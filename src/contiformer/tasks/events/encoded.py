@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -11,14 +9,6 @@ from contiformer.data.event_batch import EventBatch
 from contiformer.tasks.events.heads.base import IntensityHead
 from contiformer.tasks.events.intensity import IntensityModel
 from contiformer.tasks.events.memory import Memory
-
-
-class StateEncoder(Protocol):
-    """States [B, L, d] after each event."""
-
-    def __call__(self, events: EventBatch) -> Tensor:
-        """Encode."""
-        ...
 
 
 class EncodedModel(IntensityModel):

@@ -12,6 +12,7 @@ from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
 from contiformer.tasks.events.hats import Hats
 from contiformer.tasks.events.heads.hazard import knots_of
+from contiformer.tasks.events.inputs import EventInput, waits_before
 
 #: Events at one time are told apart by so much of the backbone's clock, in the order they came in.
 APART = 1e-9
@@ -34,23 +35,16 @@ class EventEncoder(nn.Module):
         if not backbone.capabilities.causal:
             raise ValueError("events need a causal backbone: the future must not change the past")
         self.backbone, self.span = backbone, scaling.span
-        self.embedding = nn.Embedding(len(scaling.counts), backbone.d_model)
+        self.input = EventInput(scaling, backbone.d_model)
         self.hats = Hats(knots_of(scaling)) if waits else None
         if self.hats is not None:
             self.wait = nn.Parameter(torch.randn(len(self.hats), backbone.d_model) * 0.5)
-        self.features = nn.Linear(2 * len(scaling.feature_mean), backbone.d_model) if scaling.feature_mean else None
 
     def tokens(self, events: EventBatch) -> Batch:
         """The batch of the backbone: a point for each event, its channels the embedding."""
-        x = self.embedding(events.types)
+        x = self.input(events)
         if self.hats is not None:
-            wait = events.times.diff(dim=1, prepend=events.times[:, :1]).to(x.dtype)
-            x = x + self.hats.of_table(self.wait, wait)
-        if self.features is not None:
-            assert events.features is not None
-            assert events.features_observed is not None
-            known = events.features_observed.to(x.dtype)
-            x = x + self.features(torch.cat([events.features.to(x.dtype) * known, known], -1))
+            x = x + self.hats.of_table(self.wait, waits_before(events, x.dtype))
         x = torch.where(events.mask.unsqueeze(-1), x, 0.0)
         observed = events.mask.unsqueeze(-1).expand_as(x)
         return Batch(times=self.clock(events.times), values=x, observed=observed, lengths=events.lengths)

@@ -81,20 +81,30 @@ class MonotoneHead(IntensityHead):
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
     ) -> Float[Tensor, "batch events moments types"]:
         """See the class."""
-        softness = self.log_softness.exp()
-        return softness * softplus(self.inside(memory, elapsed) / softness)
+        return soft(self.inside(memory, elapsed), self.log_softness)
 
     def log_rates(
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
     ) -> Float[Tensor, "batch events moments types"]:
         """Without underflow."""
-        return self.log_softness + log_softplus(self.inside(memory, elapsed) / self.log_softness.exp())
+        return log_soft(self.inside(memory, elapsed), self.log_softness)
 
     def bound(
         self, memory: Memory, low: Float[Tensor, "batch events"], high: Float[Tensor, "batch events"]
     ) -> Float[Tensor, "batch events"]:
         """The larger of the two ends, type by type."""
         return self.rates(memory, torch.stack([low, high], -1)).amax(2).sum(-1)
+
+
+def soft(x: Float[Tensor, "*shape types"], log_softness: Float[Tensor, " types"]) -> Float[Tensor, "*shape types"]:
+    """``β softplus(x / β)`` with β given by its logarithm."""
+    softness = log_softness.exp()
+    return softness * softplus(x / softness)
+
+
+def log_soft(x: Float[Tensor, "*shape types"], log_softness: Float[Tensor, " types"]) -> Float[Tensor, "*shape types"]:
+    """The logarithm of :func:`soft`, which is linear for very negative x."""
+    return log_softness + log_softplus(x / log_softness.exp())
 
 
 def log_softplus(x: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
 from contiformer.tasks.events.heads.base import mean_rates
+from contiformer.tasks.events.inputs import waits_before
 from contiformer.tasks.events.intensity import IntensityModel
 from contiformer.tasks.events.memory import Memory
-from contiformer.tasks.events.models.inputs import waits_before
 
 Decay = Literal["pair", "shared"]
 #: A parameter that is 0 is kept as this: its logarithm is finite, in float32 too.

@@ -12,9 +12,9 @@ from torch.nn.functional import softplus
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
 from contiformer.tasks.events.heads.base import log_softplus, mean_rates
+from contiformer.tasks.events.inputs import EventInput, waits_before
 from contiformer.tasks.events.intensity import IntensityModel
 from contiformer.tasks.events.memory import Memory
-from contiformer.tasks.events.models.inputs import EventInput, waits_before
 
 
 class NeuralHawkesModel(IntensityModel):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
-from contiformer.tasks.events.models.inputs import EventInput, shown_wait, waits_before
+from contiformer.tasks.events.inputs import EventInput, shown_wait, waits_before
 
 Cell = Literal["gru", "lstm", "relu"]
 

@@ -12,7 +12,7 @@ from contiformer.backbones.encoder_layer import EncoderLayer
 from contiformer.backbones.tokens import Tokens, encode
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
-from contiformer.tasks.events.models.inputs import EventInput
+from contiformer.tasks.events.inputs import EventInput
 
 Shift = Literal["time", "wait"]
 
