@@ -33,6 +33,9 @@ Method = Literal["spectral", "pairwise"]
 AUTO_DEGREES = (7, 15, 31)
 CAUSAL_DEGREE = 11
 RESOLVED = 5e-4
+#: A sequence spans about 1, and its clock may be warped in training: one piece for all of it, which is three times faster
+#: than two. Causal pieces have a fixed degree, so they are shorter.
+PIECE, CAUSAL_PIECE = 1.5, 1.0
 MAX_PIECES = 64
 MAX_CAUSAL_PIECES = 4096
 
@@ -60,7 +63,7 @@ class ContinuousAttention(nn.Module):
             a degree that depends on the data would let the future choose how the past is computed. A number is
             used as it is, with a :class:`~contiformer.paths.trajectories.ResolutionWarning` where it does not do.
         piece_length: the longest piece of time that one polynomial has to represent, in the unit of ``times``. Longer
-            windows are cut into pieces.
+            windows are cut into pieces. None: 1.5, with ``causal=True`` 1.
         step_size: of the Runge-Kutta solver of "pairwise", on [-1, 1].
         causal: attend only to observations at or before the query's time. Between observations the query path holds its
             last known value.
@@ -98,7 +101,7 @@ class ContinuousAttention(nn.Module):
         activation: Activation = "tanh",
         method: Method = "spectral",
         degree: Literal["auto"] | int = "auto",
-        piece_length: float = 1.0,
+        piece_length: float | None = None,
         step_size: float = 0.1,
         causal: bool = False,
         dropout: float = 0.0,
@@ -122,6 +125,8 @@ class ContinuousAttention(nn.Module):
             raise ValueError(f"degree must be 'auto' or a positive integer, got {degree!r}")
         if not 0 < step_size <= 2:
             raise ValueError(f"step_size must be in (0, 2], the interval it divides, got {step_size!r}")
+        if piece_length is None:
+            piece_length = CAUSAL_PIECE if causal else PIECE
         if not 0 < piece_length < float("inf"):
             raise ValueError(f"piece_length must be positive and finite, got {piece_length!r}")
         self.rule = AttentionRule(
