@@ -16,6 +16,7 @@ from contiformer.cli.doctor import doctor
 from contiformer.cli.evaluate import evaluate
 from contiformer.cli.plot import plot
 from contiformer.cli.predict import predict
+from contiformer.cli.reproduce import reproduce
 from contiformer.cli.train import train
 
 app = typer.Typer(
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, evaluate, predict, plot, doctor, backbones):
+for command in (demo, train, evaluate, predict, plot, doctor, backbones, reproduce):
     app.command()(command)
 app.add_typer(datasets)
 app.add_typer(bench)

@@ -1,1 +1,1 @@
-"""Experiments: recipes on the models and the data."""
+"""Experiments: every table and figure of the paper, each with its recipe and the paper's numbers beside ours."""

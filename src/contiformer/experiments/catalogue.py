@@ -1,0 +1,27 @@
+"""All experiments by name; each is imported when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from contiformer.data.errors import did_you_mean
+from contiformer.experiments.experiment import Experiment
+
+#: In the order of the report.
+MODULES: dict[str, str] = {
+    "uea": "uea:EXPERIMENT",
+}
+
+
+def get(name: str) -> Experiment:
+    """An experiment.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if name not in MODULES:
+        raise ValueError(f"there is no experiment {name!r}; {did_you_mean(name, MODULES)}")
+    module, attribute = MODULES[name].split(":")
+    found = getattr(import_module(f"contiformer.experiments.{module}"), attribute)
+    assert isinstance(found, Experiment)
+    return found
