@@ -10,9 +10,6 @@ import polars as pl
 import pytest
 
 from contiformer.benchmarks import event_speed
-from contiformer.benchmarks import events as benchmark
-from contiformer.benchmarks.event_table import Mean, lines, verdict
-from contiformer.benchmarks.events import Cell, cells
 from contiformer.data.readers.jsonl import write_events
 from contiformer.data.synthetic import hawkes_set
 from contiformer.estimators import EventPredictor
@@ -263,69 +260,6 @@ def test_the_distance_of_residuals():
     right = -np.log1p(-(np.arange(1000) + 0.5) / 1000)
     assert exponential_distance(right) == pytest.approx(0.0005)
     assert exponential_distance(2 * right) == pytest.approx(0.25, abs=0.002)
-
-
-def test_cells_of_the_benchmark():
-    assert len(cells()) == 11 * (4 + 4 + 5 + 5 + 5 + 3)
-    assert cells(["Taxi"], ["hp"]) == [Cell("Taxi", "hp", 1, seed) for seed in (0, 1, 2)]
-    assert cells(["MIMIC-II", "Neonate"], ["hp"], [5]) == [Cell("MIMIC-II", "hp", 5, 0)]
-
-
-def test_the_benchmark_is_resumable(monkeypatch, sequences, tmp_path):
-    def load(name, *, fold, split):
-        return sequences[{"train": slice(0, 6), "dev": slice(6, 8), "test": slice(8, 12)}[split]]
-
-    monkeypatch.setattr(benchmark, "load_events", load)
-    benchmark._parts.cache_clear()
-    words = ("bench", "events", "--data", "neonate", "--verbose", "0", "--output", tmp_path, "--folds", "1,2")
-    first = run(*words, "--model", "hp", "--set", "d_model=24")
-    assert first.exit_code == 0, first.output
-    rows = json.loads((tmp_path / "events.json").read_text())
-    assert [(row["model"], row["fold"], row["seed"]) for row in rows] == [("hp", 1, 0), ("hp", 2, 0)]
-    assert rows[0]["configuration"]["backbone"] == "hp"
-    assert {"cpu", "commit", "date"} <= set(rows[0]["machine"])
-    again = run(*words, "--model", "hp", "--set", "d_model=16")
-    assert json.loads((tmp_path / "events.json").read_text()) == rows
-    assert "was measured with d_model 24 (now 16); --redo" in again.stderr
-    assert "-4.618" in again.stdout
-    listed = run(*words, "--model", "hp", "--model", "thp", "--list").stdout
-    assert "Neonate thp fold 1 seed 0: not measured" in listed
-    assert "2 of 4 cells" in listed
-    run(*words, "--model", "hp", "--set", "d_model=16", "--redo")
-    assert {row["configuration"]["d_model"] for row in json.loads((tmp_path / "events.json").read_text())} == {16}
-    benchmark._parts.cache_clear()
-
-
-def test_the_table_and_its_verdict():
-    def row(model, fold, value, **more):
-        metrics = {"log_likelihood": value, "accuracy": 0.5, "rmse": 1.0, **more}
-        return {"data": "Synthetic", "model": model, "fold": fold, "seed": 0, "metrics": metrics}
-
-    truth = {"true_log_likelihood": -2.0}
-    rows = [row("contiformer", 1, -2.2), row("contiformer", 2, -2.4), row("thp", 1, -2.1), row("thp", 2, -2.3, **truth)]
-    assert str(Mean.of([-2.1, -2.3])) == "-2.2 ±0.1"
-    found = lines(rows, "Synthetic")
-    assert [line[0] for line in found] == ["thp", "contiformer", "true process"]
-    assert found[0][2:4] == ("-2.2 ±0.1", "-0.589")
-    assert "thp is best, contiformer 0.1000 behind: within one standard error" in verdict(rows, "Synthetic")
-    assert "contiformer is best, 0.1000 ahead of hp (1 cells)" in verdict([*rows[:2], row("hp", 2, -2.5)], "Synthetic")
-    assert "are needed" in verdict(rows[2:], "Synthetic")
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("--data", "Neonat"), 1, "did you mean 'Neonate'"),
-        (("--data", "hawkes"), 2, "not in the catalogue"),
-        (("--model", "thpp"), 2, "did you mean 'thp'"),
-        (("--model", "hp:thp"), 2, "an intensity of its own"),
-        (("--folds", "a"), 2, "no list of numbers from 1"),
-        (("--data", "Taxi", "--folds", "9"), 2, "no set has such a fold"),
-        (("--set", "foo=1"), 2, "no parameter 'foo'"),
-    ],
-)
-def test_wrong_words_for_the_benchmark(words, code, said, tmp_path):
-    assert said in _error(run("bench", "events", *words, "--output", tmp_path), code)
 
 
 def test_ratios_of_speed(monkeypatch, sequences):

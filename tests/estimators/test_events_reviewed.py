@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from contiformer import EventPredictor
-from contiformer.benchmarks import events
 from contiformer.data.errors import DataError
 from contiformer.data.event_batch import collate_events
 from contiformer.data.events import EventSequence
 from contiformer.data.synthetic import hawkes_set
 from contiformer.estimators.event_tables import event_table
+from contiformer.experiments import events
+from contiformer.experiments.cell import Cell
+from contiformer.experiments.running import run_cells
+from contiformer.experiments.store import Store
 from contiformer.tasks.events import next_event, sampling
 
 TINY = {"d_model": 8, "n_layers": 1, "max_epochs": 1, "min_steps": 2, "verbose": 0}
@@ -200,11 +203,11 @@ def test_a_training_that_was_stopped_gives_no_figures(tmp_path, monkeypatch):
 
     data = hawkes_set(8, end=10.0)
     monkeypatch.setattr(events, "_parts", lambda name, fold: (data, data, data, {}))
-    path = tmp_path / "events.json"
-    cell = events.Cell("Taxi", "hp", 1, 0)
+    cell, store = Cell("events", "Taxi", "fold1", "hp", 0), Store(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(EventPredictor, "fit", stopped)
         with pytest.raises(KeyboardInterrupt, match="stopped before its end"):
-            events.measure([cell], path, verbose=0)
-    assert not path.exists()
-    assert len(events.measure([cell], path, verbose=0, notify=lambda text: None)) == 1
+            run_cells(replace(events.EXPERIMENT, absent=lambda cell: None), [cell], store)
+    assert cell not in store
+    run_cells(replace(events.EXPERIMENT, absent=lambda cell: None), [cell], store, notify=lambda text: None)
+    assert cell in store

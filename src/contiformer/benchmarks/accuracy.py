@@ -17,17 +17,16 @@ import torch
 
 from contiformer.benchmarks.machine import machine_facts
 from contiformer.data.catalog.clinical import load_clinical
-from contiformer.data.catalog.drop import drop_points
 from contiformer.data.catalog.forecasting import borders, load_forecasting, windows
-from contiformer.data.catalog.uea import load_uea
 from contiformer.data.readers.text import read_text, write_text
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.data.synthetic import pendulum_splits, spiral_set
-from contiformer.estimators import Classifier, Forecaster, Interpolator, Regressor
+from contiformer.estimators import Classifier, Forecaster, Interpolator
+from contiformer.experiments import pendulum, spirals, uea
+from contiformer.experiments.cell import Cell
+from contiformer.experiments.experiment import Experiment
 
 Metrics = dict[str, float]
-SPIRALS_TRAIN, SPIRALS_VALIDATION = 170, 30
 
 
 @dataclass(frozen=True)
@@ -50,13 +49,14 @@ class Case:
     run: Callable[[int, int], Metrics]
 
 
-def classification(name: str, drop: float) -> Callable[[int, int], Metrics]:
-    """Classifier() on a set of the UEA archive."""
+def of_experiment(experiment: Experiment, data: str, setting: str) -> Callable[[int, int], Metrics]:
+    """ContiFormer in a cell of one of the paper's tables."""
 
     def run(seed: int, verbose: int) -> Metrics:
-        train, test = (drop_points(load_uea(name, part), drop, seed) for part in ("train", "test"))
-        classifier = Classifier(seed=seed, verbose=verbose).fit(train).whole()
-        return classifier.evaluate(test) | {"seconds": classifier.metrics_["seconds"]}
+        began = time.perf_counter()
+        cell = Cell(experiment.name, data, setting, "contiformer", seed)
+        metrics = experiment.run(cell, "full", verbose).metrics
+        return metrics | {"seconds": time.perf_counter() - began}
 
     return run
 
@@ -90,54 +90,6 @@ def forecasting(name: str, history: int, horizon: int) -> Callable[[int, int], M
 def _by_blocks(predict: Callable[[SeriesSet], list[Any]], data: SeriesSet, size: int = 2048) -> Iterator[Any]:
     for start in range(0, len(data), size):
         yield from predict(data[start : start + size])
-
-
-def pendulum(seed: int, verbose: int) -> Metrics:
-    """Regressor() on pictures of a pendulum."""
-    train, validation, test = pendulum_splits(seed=seed)
-    regressor = Regressor(frames=(24, 24), seed=seed, verbose=verbose, **PENDULUM_OPTIONS)
-    regressor.fit(train, validation_data=validation).whole()
-    said = regressor.predict(test, at=[one.target_times for one in test])
-    miss = np.concatenate([(a.values - b.target_values).ravel() for a, b in zip(said, test, strict=True)])
-    return {"mse": float((miss**2).mean()), "seconds": regressor.metrics_["seconds"]}
-
-
-#: By validation: a second layer fits better than one, at less than half as much time again. 12 epochs are 3000 steps.
-PENDULUM_OPTIONS: dict[str, Any] = {"n_layers": 2, "dropout": 0.1, "max_epochs": 16}
-
-
-def spirals(seed: int, verbose: int) -> Metrics:
-    """Interpolator on spirals, by the authors' protocol: 200 curves to learn from, 100 to be judged on."""
-    data = spiral_set(300, preset="authors' code", seed=seed)
-    train, validation = data[:SPIRALS_TRAIN], data[SPIRALS_TRAIN : SPIRALS_TRAIN + SPIRALS_VALIDATION]
-    test = data[SPIRALS_TRAIN + SPIRALS_VALIDATION :]
-    model = Interpolator(seed=seed, verbose=verbose, **SPIRAL_OPTIONS).fit(train, validation_data=validation).whole()
-    said = model.predict(test, at=[one.target_times for one in test])
-    miss = np.stack([a.values - b.target_values for a, b in zip(said, test, strict=True)])
-    first, second = np.split(miss, 2, axis=1)
-    # as in the authors' script: distances in the plane, in the unit box of all curves
-    return {
-        "interpolation_rmse": float(np.sqrt((first**2).sum(2).mean())),
-        "extrapolation_rmse": float(np.sqrt((second**2).sum(2).mean())),
-        "interpolation_mae": float(np.abs(first).sum(2).mean()),
-        "extrapolation_mae": float(np.abs(second).sum(2).mean()),
-        "seconds": model.metrics_["seconds"],
-    }
-
-
-SPIRAL_OPTIONS: dict[str, Any] = {
-    "law": "point",
-    "d_model": 32,
-    "dropout": 0.0,
-    "window": 0,
-    "weight_decay": 0.0,
-    "learning_rate": 0.02,
-    "batch_size": 16,
-    "keep": "best",
-    "min_steps": 1200,
-    "max_epochs": 1,
-    "patience": 1.0,
-}
 
 
 #: Chosen by validation within set A: 3200 records with 37 channels and gaps are overfitted within a few epochs.
@@ -192,7 +144,7 @@ CASES: dict[str, Case] = {
                 "accuracy",
                 "max",
                 bar,
-                classification(data, drop),
+                of_experiment(uea.EXPERIMENT, data, f"drop{100 * drop:.0f}"),
             )
             for name, (data, drop, bar) in _UEA.items()
         ),
@@ -200,11 +152,11 @@ CASES: dict[str, Case] = {
         Case("ETTh2-24", "96 -> 24, val to choose by, Forecaster()", "mse", "min", 0.20, forecasting("ETTh2", 96, 24)),
         Case(
             "pendulum",
-            "generated, given validation set, Regressor(frames=...), two layers, 12 epochs",
+            "generated, given validation set, Regressor(frames=...), two layers, 16 epochs",
             "mse",
             "min",
             4.2e-3,
-            pendulum,
+            of_experiment(pendulum.EXPERIMENT, "pendulum", "default"),
         ),
         Case(
             "spirals",
@@ -212,7 +164,7 @@ CASES: dict[str, Case] = {
             "interpolation_rmse",
             "min",
             0.65e-2,
-            spirals,
+            of_experiment(spirals.EXPERIMENT, "spirals", "alpha0.02"),
         ),
         Case(
             "mortality",

@@ -9,7 +9,18 @@ from contiformer.experiments.experiment import Experiment
 
 #: In the order of the report.
 MODULES: dict[str, str] = {
+    "spirals": "spirals:EXPERIMENT",
     "uea": "uea:EXPERIMENT",
+    "events": "events:EXPERIMENT",
+    "events-significance": "events:SIGNIFICANCE",
+    "pendulum": "pendulum:EXPERIMENT",
+    "attention": "ablations:ATTENTION",
+    "quadrature": "ablations:QUADRATURE",
+    "step-size": "ablations:STEP_SIZE",
+    "field": "ablations:FIELD",
+    "dropout": "ablations:DROPOUT",
+    "time-normalisation": "ablations:TIME_NORMALISATION",
+    "theorem": "theorem:EXPERIMENT",
 }
 
 

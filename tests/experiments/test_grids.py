@@ -1,0 +1,141 @@
+"""The grids of the paper's tables, and cells of them on small data."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from contiformer.data.synthetic import hawkes_set, oscillator_set
+from contiformer.experiments import ablations, catalogue, events, pendulum, spirals, theorem, uea
+from contiformer.experiments.cell import Cell
+from contiformer.experiments.experiment import best_epoch
+from contiformer.experiments.paper import printed
+from contiformer.experiments.running import run_cells
+from contiformer.experiments.store import Store
+
+
+@pytest.mark.parametrize("name", catalogue.MODULES)
+def test_cells_are_different_and_have_different_files(name):
+    experiment = catalogue.get(name)
+    assert experiment.name == name
+    for protocol in experiment.protocols:
+        cells = experiment.grid(protocol)
+        assert len({cell.path for cell in cells}) == len(set(cells)) == len(cells) > 0
+        assert {cell.table for cell in cells} == {name}
+        assert {cell.protocol for cell in cells} == {protocol}
+
+
+def test_sizes_of_the_grids():
+    assert len(uea.EXPERIMENT.grid("honest")) == 20 * 3 * 9 * 3
+    assert len(events.EXPERIMENT.grid("honest")) == len(events.MODELS) * (4 + 4 + 5 + 5 + 5 + 3)
+    assert len(events.SIGNIFICANCE.grid("honest")) == 10 * 2 * 7
+    assert len(spirals.EXPERIMENT.grid("honest")) == 3 * 3 * 6
+    assert {cell.seed for cell in events.EXPERIMENT.cells(datasets=["Taxi"])} == {0, 1, 2}
+    assert {cell.setting for cell in events.EXPERIMENT.cells(datasets=["Neonate"])} == {
+        f"fold{n}" for n in (1, 2, 3, 4)
+    }
+
+
+@pytest.mark.parametrize("name", catalogue.MODULES)
+def test_our_names_are_those_of_the_paper_s_numbers(name):
+    """A model or setting that is spelled differently would stand beside nothing."""
+    known = {"uea", "spirals", "events", "events-significance", "pendulum", *ablations.VARIANTS}
+    if name not in known:
+        return
+    experiment = catalogue.get(name)
+    cells = [cell for cell in experiment.grid("honest") if cell.data != "Taxi" and ":" not in cell.model]
+    ours = {"exact"}  # the paper has no exact integral
+    missing = {
+        (cell.data, cell.model)
+        for cell in cells
+        if cell.model not in ours
+        and printed(name, cell.data, cell.setting, cell.model, experiment.metrics[0].key) is None
+    }
+    too_slow_for_the_paper = {pair for pair in missing if pair[1] in ("step0.01", "step0.005")}
+    assert missing == too_slow_for_the_paper
+
+
+@pytest.fixture
+def small_series(monkeypatch):
+    data = oscillator_set(24, seed=1)
+    labelled = data.map(lambda one: replace(one, label=str(int(one.values[0, 0] > 0))))
+    monkeypatch.setattr(uea, "load_uea", lambda name, part: labelled)
+    monkeypatch.setattr(uea, "QUICK", {"min_steps": 6, "max_epochs": 2, "d_model": 8})
+
+
+@pytest.mark.parametrize("protocol", ["honest", "paper"])
+def test_a_cell_of_classification(small_series, protocol, tmp_path):
+    store = Store(tmp_path, "quick")
+    cell = Cell("uea", "Libras", "drop30", "gru_dt", 0, protocol)
+    run_cells(replace(uea.EXPERIMENT, absent=lambda cell: None), [cell], store, notify=lambda text: None)
+    row = store.read(cell)
+    assert 0 <= row["metrics"]["accuracy"] <= 1
+    assert row["configuration"]["backbone"] == "gru_dt"
+    assert row["budget"] == "quick"
+    assert {"cpu", "threads", "torch", "commit", "date"} <= set(row["machine"])
+    if protocol == "paper":
+        assert row["metrics"]["accuracy"] >= row["metrics"]["last_accuracy"]
+
+
+@pytest.mark.parametrize("protocol", ["honest", "paper"])
+def test_a_cell_of_events(monkeypatch, protocol):
+    data = hawkes_set(8, end=10.0, seed=3)
+    monkeypatch.setattr(events, "_parts", lambda name, fold: (data[:4], data[4:6], data[6:], {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 4, "max_epochs": 2, "d_model": 8})
+    outcome = events.run(Cell("events", "Taxi", "fold1", "contiformer:thp", 0, protocol), "quick", 0)
+    assert np.isfinite(list(outcome.metrics.values())).all()
+    assert outcome.configuration["intensity"] == "thp"
+    if protocol == "paper":
+        assert outcome.metrics["log_likelihood"] >= outcome.metrics["last_log_likelihood"] - 1e-6
+
+
+@pytest.mark.parametrize("table", ablations.VARIANTS)
+def test_every_variant_of_an_ablation_can_be_trained_and_differs(table, monkeypatch):
+    data = hawkes_set(4, end=4.0, seed=3)
+    monkeypatch.setattr(events, "_parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    found = {
+        variant: ablations._run(Cell(table, "Taxi", "fold1", variant, 0), "quick", 0).metrics["log_likelihood"]
+        for variant in ablations.VARIANTS[table]
+        if variant not in ("step0.01", "step0.005")
+    }
+    assert np.isfinite(list(found.values())).all()
+    first, *others = found.values()
+    assert all(abs(first - other) > 1e-9 for other in others)
+
+
+def test_a_cell_of_spirals(monkeypatch):
+    monkeypatch.setattr(spirals, "QUICK", {"min_steps": 2, "d_model": 8})
+    outcome = spirals.run(Cell("spirals", "spirals", "alpha2", "transformer", 1), "quick", 0)
+    assert set(outcome.metrics) == {metric.key for metric in spirals.EXPERIMENT.metrics}
+
+
+def test_errors_of_spirals_are_distances_in_the_plane():
+    miss = np.zeros((1, 4, 2))
+    miss[0, :2] = (3.0, 4.0)
+    found = spirals.errors(miss)
+    assert found["interpolation_rmse"] == pytest.approx(5.0)
+    assert found["interpolation_mae"] == pytest.approx(7.0)
+    assert found["extrapolation_rmse"] == found["extrapolation_mae"] == 0
+
+
+def test_a_cell_of_the_pendulum(monkeypatch):
+    small = partial(pendulum.pendulum_splits, (8, 4, 4))
+    monkeypatch.setattr(pendulum, "pendulum_splits", small)
+    monkeypatch.setattr(pendulum, "QUICK", {"max_epochs": 1, "min_steps": 1, "d_model": 8})
+    for protocol in ("honest", "paper"):
+        outcome = pendulum.run(Cell("pendulum", "pendulum", "default", "gru_dt", 0, protocol), "quick", 0)
+        assert outcome.metrics["mse"] > 0
+
+
+def test_the_theorem_holds():
+    for cell in theorem.EXPERIMENT.grid("honest"):
+        outcome = theorem.run(cell, "full", 0)
+        assert outcome.metrics["largest_error"] < 1e-12 * max(1.0, outcome.metrics["scale"])
+
+
+def test_the_best_epoch():
+    history = [{"a": 1.0, "b": 5.0}, {"a": 3.0, "b": 6.0}, {"a": 2.0, "b": 4.0}]
+    assert best_epoch(history, "a", "max") == history[1]
+    assert best_epoch(history, "b", "min") == history[2]
