@@ -21,6 +21,9 @@ MODULES: dict[str, str] = {
     "dropout": "ablations:DROPOUT",
     "time-normalisation": "ablations:TIME_NORMALISATION",
     "theorem": "theorem:EXPERIMENT",
+    "fig-spirals": "fig_spirals:EXPERIMENT",
+    "fig-attention": "fig_attention:EXPERIMENT",
+    "fig-dropout": "fig_spirals:DROPOUT_EXPERIMENT",
 }
 
 

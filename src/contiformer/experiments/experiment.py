@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from contiformer.experiments.cell import Budget, Cell, Protocol
@@ -56,6 +57,7 @@ class Experiment:
         ours: the model that is compared with the others.
         note: what a reader has to know.
         protocols: which there are.
+        draw: for a figure: its rows and the file to write.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Experiment:
     ours: str = "contiformer"
     note: str = ""
     protocols: tuple[Protocol, ...] = ("honest",)
+    draw: Callable[[list[dict[str, Any]], Path], Path] | None = None
 
     def cells(
         self,

@@ -50,10 +50,12 @@ def splits(alpha: float, seed: int) -> tuple[SeriesSet, SeriesSet, SeriesSet]:
     return data[:TRAINING], data[TRAINING : TRAINING + VALIDATION], data[TRAINING + VALIDATION :]
 
 
-def fit(backbone: str, alpha: float, seed: int, budget: Budget = "full", verbose: int = 0) -> Interpolator:
+def fit(
+    backbone: str, alpha: float, seed: int, budget: Budget = "full", verbose: int = 0, **changes: Any
+) -> Interpolator:
     """The same recipe for all models."""
     learning, validation, _ = splits(alpha, seed)
-    options = OPTIONS | (QUICK if budget == "quick" else {})
+    options = OPTIONS | (QUICK if budget == "quick" else {}) | changes
     model = Interpolator(backbone=backbone, seed=seed, verbose=verbose, **options)
     return model.fit(learning, validation_data=validation).whole()
 

@@ -50,7 +50,9 @@ class Store:
         """Keep a result."""
         path = self.path(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps({**asdict(cell), **row}, indent=1) + "\n")
+        # a line for each entry: small, and its changes can be read
+        lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in {**asdict(cell), **row}.items())
+        write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
     def rows(self, table: str) -> list[Row]:
         """All results of a table, in the order of their names."""
