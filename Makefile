@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test install bench format clean
+.PHONY: demo test test-slow reproduce-quick install bench format clean
 
 install: $(VENV)/.installed
 
@@ -22,6 +22,13 @@ test: install
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
 	$(BIN)/python -m coverage report --include='src/contiformer/paths/*,src/contiformer/nn/*' --fail-under=90
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow -o addopts=-ra
+
+reproduce-quick: install
+	rm -rf build/reproduce-quick
+	$(BIN)/contiformer reproduce quick --output build/reproduce-quick
 
 bench: install
 	$(BIN)/contiformer bench attention

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
 
 from contiformer.benchmarks.machine import machine_facts
-from contiformer.data.errors import DataError
 from contiformer.experiments.cell import Cell
 from contiformer.experiments.experiment import Experiment
-from contiformer.experiments.store import Store
+from contiformer.experiments.store import Row, Store
 
 Notify = Callable[[str], None]
-_LOOK = 1.0
+_LOOK = 0.2
 
 
 @dataclass
@@ -31,6 +32,18 @@ class Tally:
     elsewhere: int = 0
     absent: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """What is not zero."""
+        counts = {
+            "run": self.done,
+            "finished before": self.before,
+            "being run elsewhere": self.elsewhere,
+            "without data": len(self.absent),
+            "failed": len(self.failed),
+        }
+        said = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+        return f"cells: {said or 'none'}"
 
 
 def shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
@@ -52,9 +65,12 @@ def run_cells(
         verbose: 1: show each training.
         notify: told of each cell.
     """
-    tally, began = Tally(), time.perf_counter()
+    tally, clock = Tally(), _Clock(experiment, cells, store)
     for number, cell in enumerate(cells):
         reason = experiment.absent(cell)
+        if cell in store:
+            tally.before += 1
+            continue
         if reason is not None:
             tally.absent.append(f"{cell}: {reason}")
             continue
@@ -63,65 +79,105 @@ def run_cells(
                 tally.before += cell in store
                 tally.elsewhere += cell not in store
                 continue
-            started = time.perf_counter()
             try:
-                _run_cell(experiment, cell, store, verbose)
-            except (DataError, ValueError, FloatingPointError, MemoryError) as error:
-                # one that fails must not keep the others from being run
-                tally.failed.append(f"{cell}: {' '.join(str(error).split())}")
+                row = _run_cell(experiment, cell, store, verbose)
+            except Exception as error:  # one that fails, for whatever reason, must not keep the others from being run
+                tally.failed.append(f"{cell}: {_in_one_line(error)}")
                 notify(f"failed: {tally.failed[-1]}")
                 continue
         tally.done += 1
-        row = store.read(cell)
-        assert row is not None
-        key = experiment.metrics[0]
-        said = f"{key.label} {row['metrics'][key.key]:{key.form}}" if key.key in row["metrics"] else ""
-        left = sum(other not in store and experiment.absent(other) is None for other in cells[number + 1 :])
-        each = (time.perf_counter() - began) / tally.done
-        wait = f", {left} left, about {timedelta(seconds=round(left * each))}" if left else ""
-        notify(f"{cell}: {said}, {time.perf_counter() - started:.0f} s{wait}")
+        notify(f"{cell}: {_said(experiment, row)}{row['seconds']:.0f} s{clock.wait(number + 1)}")
     return tally
 
 
-def _run_cell(experiment: Experiment, cell: Cell, store: Store, verbose: int) -> None:
+class _Clock:
+    """How long the rest takes at the pace of all who work on these cells."""
+
+    def __init__(self, experiment: Experiment, cells: Sequence[Cell], store: Store) -> None:
+        self._store, self._began = store, time.perf_counter()
+        self._runnable = [experiment.absent(cell) is None for cell in cells]
+        self._cells = cells
+        self._at_first = self._left(0)
+
+    def wait(self, start: int) -> str:
+        """From the cell of this number on."""
+        left = self._left(start)
+        if not left:
+            return ""
+        each = (time.perf_counter() - self._began) / max(1, self._at_first - left)
+        return f", {left} left, about {timedelta(seconds=round(left * each))}"
+
+    def _left(self, start: int) -> int:
+        pairs = zip(self._cells[start:], self._runnable[start:], strict=True)
+        return sum(runnable and cell not in self._store for cell, runnable in pairs)
+
+
+def _said(experiment: Experiment, row: Row) -> str:
+    """The figure that counts, where the cell has it."""
+    key = experiment.metrics[0] if experiment.metrics else None
+    return f"{key.label} {row['metrics'][key.key]:{key.form}}, " if key and key.key in row["metrics"] else ""
+
+
+def _in_one_line(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    return said if isinstance(error, ValueError) and said else f"{type(error).__name__}: {said}"
+
+
+def _run_cell(experiment: Experiment, cell: Cell, store: Store, verbose: int) -> Row:
     began = time.perf_counter()
     torch.manual_seed(cell.seed)
     outcome = experiment.run(cell, store.budget, verbose)
-    store.write(
-        cell,
-        {
-            "metrics": outcome.metrics,
-            "details": outcome.details,
-            "budget": store.budget,
-            "configuration": outcome.configuration,
-            "seconds": round(time.perf_counter() - began, 1),
-            "machine": machine_facts(),
-        },
-    )
+    row = {
+        "metrics": outcome.metrics,
+        "details": outcome.details,
+        "budget": store.budget,
+        "configuration": outcome.configuration,
+        "seconds": round(time.perf_counter() - began, 1),
+        "machine": machine_facts(),
+    }
+    store.write(cell, row)
+    return row
 
 
-def run_side_by_side(command: Sequence[str], cells: Sequence[Cell], store: Store, jobs: int, notify: Notify) -> int:
+def run_side_by_side(words: Sequence[str], jobs: int) -> int:
     """The same command in several processes, which share the cells among them by their claims.
 
+    Ctrl-C and SIGTERM end them all, and lose at most the cells that they were running.
+
+    Args:
+        words: what stands behind ``contiformer``.
+        jobs: number of processes; each has its share of the cores unless ``OMP_NUM_THREADS`` says otherwise.
+
     Returns:
-        The exit code of the worst of them.
+        0 if all of them succeeded, else the exit code of one that did not.
     """
-    threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    environment = {**os.environ, "OMP_NUM_THREADS": threads}
-    workers = [subprocess.Popen([sys.executable, "-m", *command], env=environment) for _ in range(jobs)]
-    began, at_first = time.perf_counter(), sum(cell in store for cell in cells)
+    environment = {"OMP_NUM_THREADS": str(max(1, _cores() // jobs)), **os.environ}
+    command = [sys.executable, "-m", "contiformer.cli.main", *words]
+    workers: list[subprocess.Popen[bytes]] = []
+    with _sigterm_exits():
+        try:
+            for _ in range(jobs):
+                workers.append(subprocess.Popen(command, env=environment))
+            # looking from time to time: a signal that comes just before a wait without end would not be noticed
+            while any(worker.poll() is None for worker in workers):
+                time.sleep(_LOOK)
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+    # one that was killed has a negative code
+    return next((abs(worker.returncode) for worker in workers if worker.returncode), 0)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _sigterm_exits() -> Iterator[None]:
+    """By an exception, so that the processes that were started are ended too."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        seen = at_first
-        while any(worker.poll() is None for worker in workers):
-            time.sleep(_LOOK)
-            now = sum(cell in store for cell in cells)
-            if now != seen and now < len(cells):
-                each = (time.perf_counter() - began) / (now - at_first)
-                left = timedelta(seconds=round(each * (len(cells) - now)))
-                notify(f"{now} of {len(cells)} cells, about {left} left")
-            seen = now
-    except BaseException:
-        for worker in workers:
-            worker.kill()
-        raise
-    return max(worker.returncode for worker in workers)
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
