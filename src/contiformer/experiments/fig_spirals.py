@@ -27,9 +27,11 @@ def _run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     said = model.predict(test, at=[one.target_times for one in test])
     miss = np.stack([a.values - b.target_values for a, b in zip(said, test, strict=True)])
     shown = test[:EXAMPLES]
-    times = np.linspace(float(shown[0].target_times.min()), float(shown[0].target_times.max()), RESOLUTION)
+    asked = shown[0].target_times
+    assert asked is not None
+    times = np.linspace(asked[0], asked[-1], RESOLUTION)
     curves = model.predict(shown, at=times)
-    half = float(np.median(shown[0].target_times))
+    half = float(np.median(asked))
     pictures = [
         {
             "truth": _rounded(one.target_values),
@@ -42,7 +44,8 @@ def _run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     return Outcome(spirals.errors(miss), configuration(model), {"pictures": pictures})
 
 
-def _rounded(values: NDArray[np.float64]) -> list[list[float]]:
+def _rounded(values: NDArray[np.floating[Any]] | None) -> list[list[float]]:
+    assert values is not None
     return [[round(float(x), DIGITS) for x in row] for row in values]
 
 
