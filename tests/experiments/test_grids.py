@@ -40,7 +40,7 @@ def test_sizes_of_the_grids():
 @pytest.mark.parametrize("name", catalogue.MODULES)
 def test_our_names_are_those_of_the_paper_s_numbers(name):
     """A model or setting that is spelled differently would stand beside nothing."""
-    known = {"uea", "spirals", "events", "events-significance", "pendulum", *ablations.VARIANTS}
+    known = {"uea", "spirals", "forecasting", "events", "events-significance", "pendulum", *ablations.VARIANTS}
     if name not in known:
         return
     experiment = catalogue.get(name)

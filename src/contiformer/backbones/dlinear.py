@@ -48,6 +48,7 @@ class DLinear(RegularBackbone):
     citation = "Zeng et al., Are Transformers Effective for Time Series Forecasting?, AAAI 2023"
 
     forecasts = True
+    calendar = False
 
     def __init__(
         self,

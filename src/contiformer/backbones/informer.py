@@ -31,6 +31,9 @@ class Informer(RegularBackbone):
     States ahead are the decoder's; the paper's forecast is a linear map of them. States of rows are those of the
     encoder without distilling, as in the authors' successors' benchmark for tasks other than forecasting.
 
+    With ``factor=None`` and ``distil=False`` it is the encoder and decoder of Vaswani et al. (2017) that forecasting
+    papers compare with as Transformer: full attention everywhere, in the decoder to what is not later.
+
     Deviations:
         - In eval() keys are drawn by the same random numbers at every call, so answers do not change.
         - The code's rearrangement of the decoder's heads ("mix") and the second, half as long encoder of the paper's
@@ -44,7 +47,8 @@ class Informer(RegularBackbone):
         n_heads, d_ff: heads, and width of the feed-forward blocks (None: ``4 * d_model``).
         history, horizon: rows of a window, and steps after it that can be asked for.
         decoder_layers: layers of the decoder.
-        factor: c of the ``c ⌈ln L⌉`` queries that attend and of the keys that they are chosen by.
+        factor: c of the ``c ⌈ln L⌉`` queries that attend and of the keys that they are chosen by; None: all attend.
+        distil: whether the number of rows is halved between the layers of the encoder.
 
     Shapes: values [B, L, C] -> [B, Q, d_model].
 
@@ -70,28 +74,29 @@ class Informer(RegularBackbone):
         history: int = 96,
         horizon: int = 24,
         decoder_layers: int = 1,
-        factor: float = 5.0,
+        factor: float | None = 5.0,
+        distil: bool = True,
     ) -> None:
         super().__init__(input_size, d_model, n_layers, history, horizon)
         check_heads(d_model, n_heads)
-        if not factor > 0:
-            raise ValueError(f"factor must be positive, got {factor}: use 5, or more for more queries")
+        if factor is not None and not factor > 0:
+            raise ValueError(f"factor must be positive, got {factor}: use 5, more for more queries, or None for all")
+
+        def to_itself(causal: bool) -> FullAttention:
+            if factor is None:
+                return FullAttention(d_model, n_heads, dropout, causal=causal)
+            return ProbSparseAttention(d_model, n_heads, factor, causal=causal)
+
         width = d_ff or 4 * d_model
         self.label = decoder_start(history)
         self.embedding = WindowEmbedding(input_size, d_model, dropout, history)
         self.decoder_embedding = WindowEmbedding(input_size, d_model, dropout, self.label + horizon)
         self.encoder = nn.ModuleList(
-            PostNormLayer([ProbSparseAttention(d_model, n_heads, factor)], d_model, width, dropout)
-            for _ in range(n_layers)
+            PostNormLayer([to_itself(causal=False)], d_model, width, dropout) for _ in range(n_layers)
         )
-        self.distilling = nn.ModuleList(Distilling(d_model) for _ in range(n_layers - 1))
+        self.distilling = nn.ModuleList(Distilling(d_model) if distil else nn.Identity() for _ in range(n_layers - 1))
         self.decoder = nn.ModuleList(
-            PostNormLayer(
-                [ProbSparseAttention(d_model, n_heads, factor, causal=True), FullAttention(d_model, n_heads, dropout)],
-                d_model,
-                width,
-                dropout,
-            )
+            PostNormLayer([to_itself(causal=True), FullAttention(d_model, n_heads, dropout)], d_model, width, dropout)
             for _ in range(decoder_layers)
         )
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
@@ -116,14 +121,14 @@ class Informer(RegularBackbone):
 
 
 class FullAttention(nn.Module):
-    """``softmax(Q Kᵀ / √d_k) V``.
+    """``softmax(Q Kᵀ / √d_k) V``; with ``causal`` a query sees itself and the rows before it.
 
     Shapes: x [B, N, d] and the rows attended to [B, M, d] -> [B, N, d].
     """
 
-    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0, *, causal: bool = False) -> None:
         super().__init__()
-        self.n_heads, self.rate = n_heads, dropout
+        self.n_heads, self.rate, self.causal = n_heads, dropout, causal
         self.query, self.key_value = nn.Linear(d_model, d_model), nn.Linear(d_model, 2 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
@@ -137,22 +142,23 @@ class FullAttention(nn.Module):
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """[B, heads, N, d_k], twice [B, heads, M, d_k] -> [B, heads, N, d_k]."""
-        return scaled_dot_product_attention(queries, keys, values, dropout_p=self.rate if self.training else 0.0)
+        dropped = self.rate if self.training else 0.0
+        return scaled_dot_product_attention(queries, keys, values, dropout_p=dropped, is_causal=self.causal)
 
 
 class ProbSparseAttention(FullAttention):
     """Full attention for the queries that it matters to, the mean of the values for all others.
 
     A query matters by ``M(q) = max_j q k_jᵀ / √d - mean_j q k_jᵀ / √d`` over a random sample of ``c ⌈ln L_K⌉`` keys;
-    the ``c ⌈ln L_Q⌉`` largest are chosen. With ``causal`` a query sees itself and the rows before it, and the others
-    get the sum of the values up to theirs, as in the authors' code.
+    the ``c ⌈ln L_Q⌉`` largest are chosen. With ``causal`` the others get the sum of the values up to theirs, as in the
+    authors' code.
 
     Shapes: as in :class:`FullAttention`.
     """
 
     def __init__(self, d_model: int, n_heads: int, factor: float, *, causal: bool = False) -> None:
-        super().__init__(d_model, n_heads)
-        self.factor, self.causal = factor, causal
+        super().__init__(d_model, n_heads, causal=causal)
+        self.factor = factor
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """[B, heads, N, d_k], twice [B, heads, M, d_k] -> [B, heads, N, d_k]."""

@@ -113,6 +113,8 @@ class RegularBackbone(Backbone):
     forecasts: bool = False
     #: What its paper does to a window before the model and undoes after it, as Forecasting's option of this name.
     normalize: str = "none"
+    #: Whether its paper shows it the calendar, as Forecasting's option of this name does.
+    calendar: bool = True
 
     def __init__(self, input_size: int, d_model: int, n_layers: int, history: int, horizon: int) -> None:
         super().__init__()

@@ -24,7 +24,8 @@ class TimesNet(RegularBackbone):
     Deviations:
         - Periods are chosen for each series, as the paper has it; the authors' code chooses them for the whole batch.
           ``p = ⌊T / f⌋``, as in the code; the paper has ``⌈T / f⌉``.
-        - A mean of convolutions is computed as one convolution with the mean of their kernels, which is the same.
+        - A mean of convolutions is computed as one convolution with the mean of their kernels, without the part of it
+          that would reach beyond the picture from everywhere, which is the same.
         - No embedding of the calendar: a backbone does not know dates.
         - A series of fewer than ``history`` rows is preceded by its first row, repeated.
 
@@ -102,18 +103,21 @@ class TimesBlock(nn.Module):
         """The series after the block."""
         periods, amplitudes = main_periods(x, self.periods)
         shares = amplitudes.softmax(1)
+        kernels = self.widen.kernel(), self.narrow.kernel()
         out = x
         # all pictures of one width at once, whichever series they are of
         for period in periods.unique().tolist():
             which, rank = (periods == period).nonzero().unbind(1)
-            seen = self._read(x[which], period)
+            seen = self._read(x[which], period, *kernels)
             out = out.index_add(0, which, shares[which, rank, None, None] * seen)
         return out
 
-    def _read(self, x: Float[Tensor, "pictures steps d"], period: int) -> Float[Tensor, "pictures steps d"]:
+    def _read(
+        self, x: Float[Tensor, "pictures steps d"], period: int, widen: Tensor, narrow: Tensor
+    ) -> Float[Tensor, "pictures steps d"]:
         length = x.shape[1]
         folded = pad(x, (0, 0, 0, -length % period)).unflatten(1, (-1, period))
-        picture = self.narrow(gelu(self.widen(folded.permute(0, 3, 1, 2))))
+        picture = self.narrow(gelu(self.widen(folded.permute(0, 3, 1, 2), widen)), narrow)
         return picture.flatten(2).transpose(1, 2)[:, :length]
 
 
@@ -131,11 +135,20 @@ class Inception(nn.Module):
             nn.init.kaiming_normal_(kernel, mode="fan_out", nonlinearity="relu")
         self.bias = nn.Parameter(torch.zeros(d_out))
 
-    def forward(self, x: Float[Tensor, "batch d_in height width"]) -> Float[Tensor, "batch d_out height width"]:
-        """The picture after the convolutions."""
+    def kernel(self) -> Float[Tensor, "d_out d_in size size"]:
+        """The one whose convolution is the mean of all."""
         most = len(self.kernels) - 1
-        total = torch.stack([pad(kernel, [most - n] * 4) for n, kernel in enumerate(self.kernels)]).mean(0)
-        return conv2d(x, total, self.bias, padding=most)
+        return torch.stack([pad(kernel, [most - n] * 4) for n, kernel in enumerate(self.kernels)]).mean(0)
+
+    def forward(
+        self, x: Float[Tensor, "batch d_in height width"], kernel: Float[Tensor, "d_out d_in size size"] | None = None
+    ) -> Float[Tensor, "batch d_out height width"]:
+        """The picture after the convolutions; ``kernel`` is :meth:`kernel`, for one who calls this often."""
+        kernel = self.kernel() if kernel is None else kernel
+        most = len(self.kernels) - 1
+        down, across = (min(most, size - 1) for size in x.shape[2:])
+        kernel = kernel[..., most - down : most + down + 1, most - across : most + across + 1]
+        return conv2d(x, kernel, self.bias, padding=(down, across))
 
 
 def main_periods(

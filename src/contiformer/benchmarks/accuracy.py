@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,9 @@ import torch
 
 from contiformer.benchmarks.machine import machine_facts
 from contiformer.data.catalog.clinical import load_clinical
-from contiformer.data.catalog.forecasting import borders, load_forecasting, windows
 from contiformer.data.readers.text import read_text, write_text
-from contiformer.data.scaling import Scaling
-from contiformer.data.series_set import SeriesSet
-from contiformer.estimators import Classifier, Forecaster, Interpolator
-from contiformer.experiments import pendulum, spirals, uea
+from contiformer.estimators import Classifier, Interpolator
+from contiformer.experiments import forecasting, pendulum, spirals, uea
 from contiformer.experiments.cell import Cell
 from contiformer.experiments.experiment import Experiment
 
@@ -59,37 +56,6 @@ def of_experiment(experiment: Experiment, data: str, setting: str) -> Callable[[
         return metrics | {"seconds": time.perf_counter() - began}
 
     return run
-
-
-def forecasting(name: str, history: int, horizon: int) -> Callable[[int, int], Metrics]:
-    """Forecaster() on the paper's windows; values standardised by the training part."""
-
-    def run(seed: int, verbose: int) -> Metrics:
-        data = load_forecasting(name)
-        start, end = borders(name, rows=len(data[0]))["train"]
-        scaling = Scaling.fit(SeriesSet([data[0].points(slice(start, end))], schema=data.schema))
-        scaled = data.map(lambda one: replace(one, values=scaling.apply_to(one).values))
-        train, val, test = (windows(scaled, part, history, horizon) for part in ("train", "val", "test"))
-        forecaster = Forecaster(horizon=horizon, history=history, seed=seed, verbose=verbose)
-        forecaster.fit(train, validation_data=val).whole()
-        miss = np.concatenate(
-            [
-                (said - one.target_values).ravel()
-                for said, one in zip(_by_blocks(forecaster.predict_windows, test), test, strict=True)
-            ]
-        )
-        return {
-            "mse": float((miss**2).mean()),
-            "mae": float(np.abs(miss).mean()),
-            "seconds": forecaster.metrics_["seconds"],
-        }
-
-    return run
-
-
-def _by_blocks(predict: Callable[[SeriesSet], list[Any]], data: SeriesSet, size: int = 2048) -> Iterator[Any]:
-    for start in range(0, len(data), size):
-        yield from predict(data[start : start + size])
 
 
 #: Chosen by validation within set A: 3200 records with 37 channels and gaps are overfitted within a few epochs.
@@ -148,8 +114,22 @@ CASES: dict[str, Case] = {
             )
             for name, (data, drop, bar) in _UEA.items()
         ),
-        Case("ILI-24", "36 -> 24, val to choose by, Forecaster()", "mse", "min", 2.39, forecasting("ILI", 36, 24)),
-        Case("ETTh2-24", "96 -> 24, val to choose by, Forecaster()", "mse", "min", 0.20, forecasting("ETTh2", 96, 24)),
+        Case(
+            "ILI-24",
+            "36 -> 24, val to choose by, Forecaster()",
+            "mse",
+            "min",
+            2.39,
+            of_experiment(forecasting.EXPERIMENT, "ILI", "horizon24"),
+        ),
+        Case(
+            "ETTh2-24",
+            "96 -> 24, val to choose by, Forecaster()",
+            "mse",
+            "min",
+            0.20,
+            of_experiment(forecasting.EXPERIMENT, "ETTh2", "horizon24"),
+        ),
         Case(
             "pendulum",
             "generated, given validation set, Regressor(frames=...), two layers, 16 epochs",

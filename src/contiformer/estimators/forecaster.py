@@ -22,13 +22,23 @@ from contiformer.estimators.tables import answer, query_times, read
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.forecasting import Forecasting
 from contiformer.tasks.inputs import Inputs
+from contiformer.training.options import TrainingOptions
 
 #: With fewer series than this the last stretch of each is what is validated on, otherwise some of the series.
 _MANY = 10
 #: Seconds.
 DAY, YEAR = 86400.0, 365.2425 * 86400.0
-#: Windows that are judged after each epoch, evenly spaced: neighbouring ones tell nearly the same.
-MOST_VALIDATED = 256
+#: What the published trainings of regular forecasters do without; their learning rate decays by a schedule alone.
+PLAIN_TRAINING: dict[str, Any] = {
+    "min_steps": 0,
+    "warmup": 0.0,
+    "weight_decay": 0.0,
+    "gradient_clip": 0.0,
+    "averaging": 0.0,
+}
+PUBLISHED_BATCH = 32
+#: Of the variance of a window, where a published model is normalised by it.
+PUBLISHED_VARIANCE = 1e-5
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -47,6 +57,17 @@ class Forecaster(ValueEstimator):
         separate, past: see :class:`~contiformer.tasks.Forecasting`.
         seasons: periods in time that the future may depend on; None: day, week and year where times are dates, as far
             as the steps and the length of the training series let them be seen.
+        scaling: "standard": by mean and standard deviation of the training data; "none": values are taken as they
+            come, where they are standardised already.
+        most_validated: windows that are judged after each epoch, evenly spaced, because neighbouring ones tell nearly
+            the same; None: all.
+        as_published: train a model of a regular grid as its paper does, by the protocol of Autoformer and its
+            successors: all channels together, from full windows of values (and of ``seasons``, where its paper embeds
+            the calendar), by squared error over the whole horizon; the answer is the model's own forecast or a linear
+            map of its states, normalised by window only where its paper does so; Adam without warm-up, decay, clipping
+            or averaging, in batches of 32 unless ``batch_size`` says otherwise. What the parameters law, quantiles,
+            separate, past, window, keep_points, most_points, noise, min_steps, warmup, weight_decay, gradient_clip and
+            averaging say is not used then. Sizes, learning_rate and max_epochs are: the protocol has 1e-4 and 10.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
     Example:
@@ -66,6 +87,9 @@ class Forecaster(ValueEstimator):
     separate: bool = True
     past: int | None = None
     seasons: tuple[float, ...] | None = None
+    most_validated: int | None = 256
+    as_published: bool = False
+    scaling: Literal["standard", "none"] = "standard"  # type: ignore[assignment]
     time_origin: Origin = "global"
     max_epochs: int = 8
     keep: Literal["auto", "best", "last"] = "auto"
@@ -95,6 +119,14 @@ class Forecaster(ValueEstimator):
         """
         if self.horizon < 1:
             raise ValueError(f"horizon must be 1 step or more, got {self.horizon}")
+        if self.most_validated is not None and self.most_validated < 1:
+            raise ValueError(f"most_validated must be positive or None, got {self.most_validated}")
+        if self.as_published and self.backbone in BACKBONES and self._regular() is None:
+            regular = [name for name, kind in BACKBONES.items() if issubclass(kind, RegularBackbone)]
+            raise ValueError(
+                f"as_published must be False for backbone={self.backbone!r}, which was not published as a forecaster "
+                f"of regular series: choose among {', '.join(regular)}, or leave it out"
+            )
         columns = columns_of(id, time, values, None, static)
         data = read(X, columns)[0]
         held_out = None if validation_data is None else read(validation_data, columns, data.channels)[0]
@@ -110,20 +142,31 @@ class Forecaster(ValueEstimator):
         return self.history or max(32, 4 * self.horizon)
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
-        if self.scaling != "standard":
-            raise ValueError(f"scaling must be 'standard' where values are the answer, got {self.scaling!r}")
-        scaling = super()._fit_scaling(data)
+        scaling = Scaling.fit(data, origin=self.time_origin)
+        mean, std = scaling.mean, scaling.std
+        if self.scaling == "none":
+            mean, std = tuple(0.0 for _ in mean), tuple(1.0 for _ in std)
         # the model's clock measures a window, not the whole series
         unit = self._history * self.step_
-        return replace(scaling, unit=unit, target_mean=scaling.mean, target_std=scaling.std)
+        return replace(scaling, mean=mean, std=std, target_mean=mean, target_std=std, unit=unit)
+
+    def _regular(self) -> type[RegularBackbone] | None:
+        kind = BACKBONES.get(self.backbone)
+        return kind if kind is not None and issubclass(kind, RegularBackbone) else None
 
     def _backbone_options(self) -> dict[str, Any]:
-        kind = BACKBONES.get(self.backbone)
-        sized = kind is not None and issubclass(kind, RegularBackbone)
-        sizes = {"history": self._history, "horizon": self.horizon} if sized else {}
+        sizes = {} if self._regular() is None else {"history": self._history, "horizon": self.horizon}
         return {**sizes, **super()._backbone_options()}
 
+    def _training_options(self) -> TrainingOptions:
+        options = super()._training_options()
+        if not self.as_published:
+            return options
+        return replace(options, **PLAIN_TRAINING, batch_size=options.batch_size or PUBLISHED_BATCH)
+
     def _view(self) -> dict[str, Any]:
+        if self.as_published:
+            return {}
         # a window with points left out is no regular grid
         return super()._view() if self._capabilities().irregular else {"noise": self.noise}
 
@@ -145,10 +188,11 @@ class Forecaster(ValueEstimator):
     def _cut(self, data: SeriesSet, between: list[tuple[float, float]] | None = None) -> SeriesSet:
         if data.schema.targets:
             return data
-        windows = cut_windows(data, self._history, self._reach(), between=between)
+        least = self._history if self.as_published else 2
+        windows = cut_windows(data, self._history, self._reach(), least=least, between=between)
         if not len(windows):
             raise DataError(
-                f"no series is long enough to learn {self.horizon} steps of {self.step_:g} ahead",
+                f"no series is long enough to learn {self.horizon} steps of {self.step_:g} ahead from {least} points",
                 remedy="give longer series, or a smaller horizon, step or validation",
             )
         return windows
@@ -165,12 +209,20 @@ class Forecaster(ValueEstimator):
         return [period for period in (DAY, 7 * DAY, YEAR) if 2 * self.step_ <= period <= longest / 2]
 
     def _input_options(self) -> dict[str, Any]:
+        if self.as_published:
+            return {"window": 0}
         return {"channels": 1} if self.separate else {}
 
     def _validation_form(self, data: SeriesSet) -> SeriesSet:
-        if len(data) <= MOST_VALIDATED:
+        if self.most_validated is None or len(data) <= self.most_validated:
             return data
-        return data.select(np.linspace(0, len(data) - 1, MOST_VALIDATED).round().astype(int))
+        return data.select(np.linspace(0, len(data) - 1, self.most_validated).round().astype(int))
+
+    def _describe(self, data: SeriesSet) -> dict[str, Any]:
+        described = super()._describe(data)
+        if described["task"].get("calendar"):
+            described["inputs"]["channels"] += 2 * len(described["task"]["seasons"])
+        return described
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         return {
@@ -185,6 +237,25 @@ class Forecaster(ValueEstimator):
             "reach": self._reach() / scaling.unit,
             "step": self.step_,
             "view": self._view(),
+            **self._published_form(training),
+        }
+
+    def _published_form(self, training: SeriesSet) -> dict[str, Any]:
+        kind = self._regular()
+        if not self.as_published or kind is None:
+            return {}
+        return {
+            "outputs": len(training.channels),
+            "separate": False,
+            "seasons": self._seasons(training) if kind.calendar else [],
+            "calendar": kind.calendar,
+            "past": 0,
+            "law": "point",
+            "quantiles": [],
+            "ask": None,
+            "reads": "forecasts" if kind.forecasts else "states",
+            "normalize": kind.normalize,
+            "smallest_spread": PUBLISHED_VARIANCE**0.5,
         }
 
     def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Forecasting:

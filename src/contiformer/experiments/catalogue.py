@@ -13,6 +13,7 @@ MODULES: dict[str, str] = {
     "uea": "uea:EXPERIMENT",
     "events": "events:EXPERIMENT",
     "events-significance": "events:SIGNIFICANCE",
+    "forecasting": "forecasting:EXPERIMENT",
     "pendulum": "pendulum:EXPERIMENT",
     "attention": "ablations:ATTENTION",
     "quadrature": "ablations:QUADRATURE",

@@ -14,7 +14,7 @@ from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.nn.windows import around
 from contiformer.tasks.base import Judged, SeriesTask, series_weights
-from contiformer.tasks.heads import INSIDE_90, Law, ValueHead, gaussian_loss, masked_sums
+from contiformer.tasks.heads import INSIDE_90, Law, Reads, ValueHead, gaussian_loss, masked_sums
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import error_scores
 from contiformer.tasks.view import View
@@ -28,7 +28,7 @@ class AtTimes(SeriesTask):
     Args:
         backbone, inputs: see :class:`Task`.
         outputs: channels of the target.
-        law, quantiles: see :class:`ValueHead`.
+        law, quantiles, reads: see :class:`ValueHead`.
         from_observed: the target's channels are the observed ones, so the answer starts from the line between a
             channel's neighbouring observations and is told how far they are.
         ask: times of the target that a step asks for, at most; None: all of them.
@@ -46,6 +46,7 @@ class AtTimes(SeriesTask):
         outputs: int,
         law: Law = "point",
         quantiles: tuple[float, ...] = (),
+        reads: Reads = "hidden",
         from_observed: bool = False,
         ask: int | None = 32,
         view: dict[str, Any] | None = None,
@@ -58,7 +59,8 @@ class AtTimes(SeriesTask):
         if from_observed:
             self.beside = nn.Linear(3 * outputs, backbone.d_model)
             nn.init.zeros_(self.beside.weight)
-        self.head = ValueHead(backbone.d_model, outputs, _AROUND if from_observed else 0, law=law, quantiles=quantiles)
+        features = _AROUND if from_observed else 0
+        self.head = ValueHead(backbone.d_model, outputs, features, law=law, quantiles=quantiles, reads=reads)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"]

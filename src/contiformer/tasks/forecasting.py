@@ -17,7 +17,7 @@ from contiformer.nn.windows import fill_channels, window_means
 from contiformer.tasks.at_times import AtTimes
 from contiformer.tasks.inputs import Inputs
 
-#: Standard deviations of a window below this share of the channel's own are taken as this share.
+#: Added to the variance of a window: spreads far below this share of the channel's own are taken as this share.
 SMALLEST_SPREAD = 0.1
 #: Of the linear part: times the learning rate of the rest; and how much its dependence on seasons decays.
 LINEAR_RATE, SEASONAL_DECAY = 5.0, 0.3
@@ -37,9 +37,12 @@ class Forecasting(AtTimes):
         backbone, inputs, options: see :class:`AtTimes`. With ``separate`` for one channel.
         reach: how far ahead it is trained to answer, in scaled time.
         normalize: "window": as above; "none": values as they come.
+        smallest_spread: its square is added to the variance of a window, as a share of the channel's own.
         past: intervals before the last point that the linear forecast goes by; 0: no linear forecast.
         seasons, start, unit: periods in the time of the data, which is ``start + unit`` times that of the batch; the
             linear forecast depends on where in them the window ends.
+        calendar: the backbone is told where in the seasons each row is: sine and cosine of each as channels behind the
+            others, ``2 · len(seasons)`` more than the series have.
     """
 
     def __init__(
@@ -50,17 +53,19 @@ class Forecasting(AtTimes):
         reach: float,
         separate: bool = True,
         normalize: str = "window",
+        smallest_spread: float = SMALLEST_SPREAD,
         past: int = 24,
         seasons: Sequence[float] = (),
         start: float = 0.0,
         unit: float = 1.0,
+        calendar: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(backbone, inputs, **options)
         if normalize not in ("window", "none"):
             raise ValueError(f"normalize must be 'window' or 'none', got {normalize!r}")
-        self.separate, self.normalize = separate, normalize
-        self.seasons, self.start, self.unit = tuple(seasons), start, unit
+        self.separate, self.normalize, self.smallest_spread = separate, normalize, smallest_spread
+        self.seasons, self.start, self.unit, self.calendar = tuple(seasons), start, unit, calendar
         self.past = LinearPast(past, reach, phases=2 * len(self.seasons)) if past else None
 
     def rate_of(self, name: str) -> float:
@@ -94,19 +99,29 @@ class Forecasting(AtTimes):
         start = query_times[:, :1] if end is None else end
         shown = replace(batch, values=centred / spread, times=batch.times - start)
         lead = query_times - start
-        said = self.head(self.states(shown, lead)) * spread.unsqueeze(-1)
+        said = self.head(self.states(self._dated(shown, batch.times), lead)) * spread.unsqueeze(-1)
         base = level.expand(-1, lead.shape[1], -1)
         if self.past is not None:
-            base = base + self.past(replace(shown, values=centred), lead, self._phases(start))
+            base = base + self.past(replace(shown, values=centred), lead, self._phases(start).squeeze(1))
         if self.head.law == "gaussian":
             return torch.cat([said[..., :1] + base.unsqueeze(-1), said[..., 1:]], dim=-1)
         return said + base.unsqueeze(-1)
 
-    def _phases(self, time: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch phases"]:
-        """Sine and cosine of where a time is in each season."""
-        turns = torch.cat([(time * self.unit + self.start) / period for period in self.seasons] or [time[:, :0]], 1)
-        angle = 2 * math.pi * turns.frac()
-        return torch.cat([angle.sin(), angle.cos()], 1).float()
+    def _dated(self, batch: Batch, times: Float[Tensor, "batch points"]) -> Batch:
+        """With the phases of the rows as channels, given their times on the common clock."""
+        if not self.calendar:
+            return batch
+        phases = self._phases(times) * batch.mask.unsqueeze(-1)
+        known = batch.mask.unsqueeze(-1).expand_as(phases)
+        return replace(
+            batch, values=torch.cat([batch.values, phases], -1), observed=torch.cat([batch.observed, known], -1)
+        )
+
+    def _phases(self, times: Float[Tensor, "batch points"]) -> Float[Tensor, "batch points phases"]:
+        """Sine and cosine of where each time is in each season."""
+        periods = torch.tensor(self.seasons, dtype=times.dtype, device=times.device)
+        angle = 2 * math.pi * ((times * self.unit + self.start).unsqueeze(-1) / periods).frac()
+        return torch.cat([angle.sin(), angle.cos()], -1).float()
 
     def _level(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[B, 1, C] each: what becomes 0, and what becomes 1."""
@@ -116,7 +131,7 @@ class Forecasting(AtTimes):
         count = batch.observed.sum(1, keepdim=True).clamp(min=1)
         mean = batch.values.sum(1, keepdim=True) / count
         variance = (torch.where(batch.observed, batch.values - mean, 0.0)).square().sum(1, keepdim=True) / count
-        return mean, (variance + SMALLEST_SPREAD**2).sqrt()
+        return mean, (variance + self.smallest_spread**2).sqrt()
 
 
 def _one_channel(batch: Batch) -> Batch:

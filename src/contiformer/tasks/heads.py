@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, softplus
 
 Law = Literal["point", "gaussian", "quantiles"]
+#: What a head makes its numbers of.
+Reads = Literal["hidden", "states", "forecasts"]
 #: Standard deviations below this share of a channel's own are not believed.
 SMALLEST_STD = 1e-3
 #: Half of the interval that holds 90 % of a normal law, in standard deviations.
@@ -32,6 +34,9 @@ class ValueHead(nn.Module):
 
     The last layer begins with zeros: before training the answer is ``base``, what the caller adds to the location.
 
+    Published forecasters have less: with ``reads="states"`` the numbers are a linear map of the states, and with
+    "forecasts" they are the first C numbers of the states, where a backbone has put its own forecasts.
+
     Args:
         d_model: width of the states.
         channels: C.
@@ -39,6 +44,7 @@ class ValueHead(nn.Module):
         law: see above.
         quantiles: for the law of that name, increasing.
         hidden: numbers for each channel between the two maps.
+        reads: "hidden": the two maps; "states" or "forecasts": see above, without features.
     """
 
     std_factor: Tensor
@@ -52,6 +58,7 @@ class ValueHead(nn.Module):
         law: Law = "point",
         quantiles: tuple[float, ...] = (),
         hidden: int = 16,
+        reads: Reads = "hidden",
     ) -> None:
         super().__init__()
         if law not in get_args(Law):
@@ -60,12 +67,21 @@ class ValueHead(nn.Module):
             not quantiles or list(quantiles) != sorted(set(quantiles)) or not 0 < quantiles[0] <= quantiles[-1] < 1
         ):
             raise ValueError(f"quantiles must increase and lie between 0 and 1, got {quantiles}")
-        self.law, self.channels, self.quantiles = law, channels, tuple(quantiles)
+        if reads not in get_args(Reads):
+            raise ValueError(f"reads must be one of {', '.join(get_args(Reads))}, got {reads!r}")
+        if reads != "hidden" and features:
+            raise ValueError(f"reads must be 'hidden' where there are features, got {reads!r}")
+        if reads == "forecasts" and law != "point":
+            raise ValueError(f"law must be 'point' where a head reads forecasts, got {law!r}")
+        self.law, self.channels, self.quantiles, self.reads = law, channels, tuple(quantiles), reads
         self.numbers = {"point": 1, "gaussian": 2, "quantiles": 1 + len(quantiles)}[law]
-        self.from_state = nn.Linear(d_model, channels * hidden)
-        self.from_features = nn.Linear(features, hidden, bias=False) if features else None
-        self.out = nn.Parameter(torch.zeros(channels, hidden, self.numbers))
-        self.out_bias = nn.Parameter(torch.zeros(channels, self.numbers))
+        if reads == "states":
+            self.from_state = nn.Linear(d_model, channels * self.numbers)
+        if reads == "hidden":
+            self.from_state = nn.Linear(d_model, channels * hidden)
+            self.from_features = nn.Linear(features, hidden, bias=False) if features else None
+            self.out = nn.Parameter(torch.zeros(channels, hidden, self.numbers))
+            self.out_bias = nn.Parameter(torch.zeros(channels, self.numbers))
         self.register_buffer("std_factor", torch.ones(()))
 
     def forward(
@@ -75,11 +91,7 @@ class ValueHead(nn.Module):
         base: Float[Tensor, "batch query channels"] | None = None,
     ) -> Float[Tensor, "batch query channels numbers"]:
         """The numbers of the law: the location first, then the spread or the quantiles in their order."""
-        h = self.from_state(states).unflatten(-1, (self.channels, -1))
-        if self.from_features is not None:
-            assert features is not None
-            h = h + self.from_features(features)
-        raw = torch.einsum("bqch,chn->bqcn", gelu(h), self.out) + self.out_bias
+        raw = self._raw(states, features)
         location = raw[..., :1] if base is None else raw[..., :1] + base.unsqueeze(-1)
         if self.law == "point":
             return location
@@ -89,6 +101,17 @@ class ValueHead(nn.Module):
         start = location - len(self.quantiles) / 2 + raw[..., 1:2]
         steps = torch.cat([torch.zeros_like(start), _positive(raw[..., 2:])], dim=-1)
         return torch.cat([location, start + steps.cumsum(-1)], dim=-1)
+
+    def _raw(self, states: Tensor, features: Tensor | None) -> Float[Tensor, "batch query channels numbers"]:
+        if self.reads == "forecasts":
+            return states[..., : self.channels].unsqueeze(-1)
+        h = self.from_state(states).unflatten(-1, (self.channels, -1))
+        if self.reads == "states":
+            return h
+        if self.from_features is not None:
+            assert features is not None
+            h = h + self.from_features(features)
+        return torch.einsum("bqch,chn->bqcn", gelu(h), self.out) + self.out_bias
 
     def losses(
         self, said: Float[Tensor, "batch query channels numbers"], truth: Float[Tensor, "batch query channels"]
