@@ -90,7 +90,7 @@ def _read_kilobytes(file: Path, name: str) -> int | None:
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
 
 
-def _peak_mb() -> float | None:
+def peak_mb() -> float | None:
     """Largest resident memory of this process so far."""
     kilobytes = _read_kilobytes(Path("/proc/self/status"), "VmHWM")
     if kilobytes is not None:
@@ -103,7 +103,7 @@ def _peak_mb() -> float | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Make the high-water mark the memory that is used now, where the system can do so."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
@@ -121,15 +121,15 @@ def _limit_memory() -> None:
 
 def measure_here(job: Job) -> Cost:
     """The cost of a job in this process, of which nothing else has been asked."""
-    _forget_peak()
-    before = _peak_mb()
+    forget_peak()
+    before = peak_mb()
     try:
         seconds, ours = _repeat(job)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
         return Cost(None, None, problem=TOO_LARGE)
-    after = _peak_mb()
+    after = peak_mb()
     peak = None if before is None or after is None else after - before
     return Cost(median(seconds), peak, median(ours) if ours else None)
 

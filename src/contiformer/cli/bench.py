@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
+from contiformer.cli.bench_backbones import backbones
 from contiformer.cli.bench_events import events
 
 DEFAULT_OUTPUT = Path("benchmarks/results")
 
 app = typer.Typer(name="bench", help="Measure speed and memory on this machine.", no_args_is_help=True)
 app.command()(events)
+app.command()(backbones)
 
 
 @app.callback()

@@ -138,7 +138,8 @@ def _show_tables(experiment: Experiment, grids: dict[Protocol, list[Cell]], stor
 
 
 def _draw(experiment: Experiment, store: Store) -> None:
-    rows = store.rows(experiment.name)
+    tables = dict.fromkeys(cell.table for cell in experiment.grid(experiment.protocols[0]))
+    rows = [row for table in tables for row in store.rows(table)]
     if experiment.draw is None or not rows:
         return
     folder = store.folder if store.budget == "full" else store.cells

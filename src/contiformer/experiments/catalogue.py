@@ -15,6 +15,7 @@ MODULES: dict[str, str] = {
     "events-significance": "events:SIGNIFICANCE",
     "forecasting": "forecasting:EXPERIMENT",
     "pendulum": "pendulum:EXPERIMENT",
+    "efficiency": "efficiency:EXPERIMENT",
     "attention": "ablations:ATTENTION",
     "quadrature": "ablations:QUADRATURE",
     "step-size": "ablations:STEP_SIZE",
@@ -25,6 +26,7 @@ MODULES: dict[str, str] = {
     "fig-spirals": "fig_spirals:EXPERIMENT",
     "fig-attention": "fig_attention:EXPERIMENT",
     "fig-dropout": "fig_spirals:DROPOUT_EXPERIMENT",
+    "fig-cost": "fig_cost:EXPERIMENT",
 }
 
 

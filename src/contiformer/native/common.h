@@ -16,10 +16,16 @@
 /* Changes whenever a struct or a call does; the caller refuses a library with another number. */
 #define ABI 6
 
-INLINE float exp_fast(float x) {
+/* exp in two halves, for two loops: a compiler makes one instruction of a bound, but a tangle of two in one loop. Written so
+   that what is no number stays so. */
+INLINE float exp_begun(float x) {
+    const float scaled = x * 1.44269504f;
+    return -125.0f > scaled ? -125.0f : scaled;
+}
+
+INLINE float exp_ended(float scaled) {
     /* 2^k 2^f with |f| <= 1/2 and a polynomial of degree 6: relative error below 2e-7 */
-    float scaled = x * 1.44269504f;
-    scaled = scaled < -125.0f ? -125.0f : (scaled > 125.0f ? 125.0f : scaled);
+    scaled = 125.0f < scaled ? 125.0f : scaled;
     float whole = rintf(scaled);
     float f = (scaled - whole) * 0.69314718f;
     float p = 1.0f + f * (1.0f + f * (0.5f + f * (1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f)))));
@@ -29,6 +35,10 @@ INLINE float exp_fast(float x) {
     } power;
     power.i = ((int)whole + 127) << 23;
     return p * power.f;
+}
+
+INLINE float exp_fast(float x) {
+    return exp_ended(exp_begun(x));
 }
 
 #endif

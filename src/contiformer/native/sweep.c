@@ -1,78 +1,83 @@
-/* The two Runge-Kutta sweeps of the paper's field, one trajectory at a time, in float32.
+/* The two Runge-Kutta sweeps of the paper's field, a few trajectories at a time, in float32.
 
    f(t, x) = amplitude * sigmoid(gain n + shift) + offset,  n = z / sqrt(|z|^2 + floor^2),  z = x M + slope t + bias;
    with floor < 0 there is no norm and the sigmoid's argument is z.
 
    The same computation as contiformer/nn/fused_sweep.py, which is its reference and takes over where no compiler was at hand.
-   A trajectory's whole work fits into the first cache, which is what makes this fast; there is no other idea in it.
+   Two ideas make it fast: the work of a group of trajectories fits into the nearest caches, and all trajectories of a group
+   take a step together, so that a number of M that is loaded is used for all of them. Every trajectory keeps its own times
+   and steps; one that has arrived before the others of its group takes steps of length 0, which change nothing. A sum
+   over k runs in the same order in a group of any size, so values do not depend on who else is in it.
    The calls release Python's lock and touch only their own rows, so the caller may run several at once. */
 
 #include "common.h"
 
 #define STAGES 4
 #define LANES 8
+/* Trajectories in a group: 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
+#define GROUP 6
+#define UNROLL _Pragma("GCC unroll 16")
 
-/* Widths are a multiple of LANES: products keep up to four vectors of their result in registers. */
+/* Widths are a multiple of LANES. */
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float))));
 #define AT(p, j) (*(const Lanes *)((p) + (j)))
 #define PUT(p, j) (*(Lanes *)((p) + (j)))
 
-/* y += x M for M [d, d] */
-INLINE void add_product(long d, const float *x, const float *M, float *y) {
-    long j = 0;
-    for (; j + 4 * LANES <= d; j += 4 * LANES) {
-        /* two sets of sums, for even and odd k, hide the latency of the additions */
-        Lanes a = AT(y, j), b = AT(y, j + LANES), c = AT(y, j + 2 * LANES), e = AT(y, j + 3 * LANES);
-        Lanes a2 = {0}, b2 = {0}, c2 = {0}, e2 = {0};
-        for (long k = 0; k < d; k += 2) {
-            const float *row = M + k * d + j, *next = row + d;
-            const float x0 = x[k], x1 = x[k + 1];
-            a += x0 * AT(row, 0), a2 += x1 * AT(next, 0);
-            b += x0 * AT(row, LANES), b2 += x1 * AT(next, LANES);
-            c += x0 * AT(row, 2 * LANES), c2 += x1 * AT(next, 2 * LANES);
-            e += x0 * AT(row, 3 * LANES), e2 += x1 * AT(next, 3 * LANES);
-        }
-        PUT(y, j) = a + a2, PUT(y, j + LANES) = b + b2, PUT(y, j + 2 * LANES) = c + c2, PUT(y, j + 3 * LANES) = e + e2;
-    }
-    for (; j < d; j += LANES) {
-        Lanes a = AT(y, j);
-        for (long k = 0; k < d; k++) a += x[k] * AT(M + k * d, j);
-        PUT(y, j) = a;
-    }
-}
-
-/* What one evaluation leaves for its adjoint. */
-typedef struct {
-    float *x, *n, *y, length;
-    float time;
-} Stage;
-
-/* M += x^T g */
-INLINE void add_outer_product(long d, const float *restrict x, const float *restrict g, float *restrict M) {
-    for (long j = 0; j < d; j += LANES) {
-        const Lanes gj = AT(g, j);
-        for (long k = 0; k < d; k++) PUT(M + k * d, j) += x[k] * gj;
-    }
-}
-
-/* M += sum of x_s^T g_s over the four stages, whose g_s follow each other: one pass over M for all */
-INLINE void add_four_outer_products(long d, const Stage *stage, const float *restrict g, float *restrict M) {
-    const float *restrict x0 = stage[0].x, *restrict x1 = stage[1].x, *restrict x2 = stage[2].x, *restrict x3 = stage[3].x;
-    long j = 0;
-    for (; j + 2 * LANES <= d; j += 2 * LANES) {
-        const Lanes a0 = AT(g, j), a1 = AT(g + d, j), a2 = AT(g + 2 * d, j), a3 = AT(g + 3 * d, j);
-        const Lanes b0 = AT(g, j + LANES), b1 = AT(g + d, j + LANES), b2 = AT(g + 2 * d, j + LANES),
-                    b3 = AT(g + 3 * d, j + LANES);
-        for (long k = 0; k < d; k++) {
-            float *row = M + k * d + j;
-            PUT(row, 0) += (x0[k] * a0 + x1[k] * a1) + (x2[k] * a2 + x3[k] * a3);
-            PUT(row, LANES) += (x0[k] * b0 + x1[k] * b1) + (x2[k] * b2 + x3[k] * b3);
+/* `vectors` vectors of y += x M from column j on, for x, y [count, d] and M [d, d]; count and vectors are constants */
+INLINE void add_block(const int count, const int vectors, long d, long j, const float *x, const float *M, float *y) {
+    Lanes sum[GROUP * 2 > 8 ? GROUP * 2 : 8];
+    UNROLL for (int r = 0; r < count; r++)
+        UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] = AT(y + r * d, j + v * LANES);
+    for (long k = 0; k < d; k++) {
+        const float *row = M + k * d + j;
+        UNROLL for (int r = 0; r < count; r++) {
+            const float factor = x[r * d + k];
+            UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] += factor * AT(row, v * LANES);
         }
     }
-    for (; j < d; j += LANES) {
-        const Lanes a0 = AT(g, j), a1 = AT(g + d, j), a2 = AT(g + 2 * d, j), a3 = AT(g + 3 * d, j);
-        for (long k = 0; k < d; k++)
-            PUT(M + k * d, j) += (x0[k] * a0 + x1[k] * a1) + (x2[k] * a2 + x3[k] * a3);
+    UNROLL for (int r = 0; r < count; r++)
+        UNROLL for (int v = 0; v < vectors; v++) PUT(y + r * d, j + v * LANES) = sum[r * vectors + v];
+}
+
+/* y += x M for x, y [count, d] */
+INLINE void add_products(const int count, long d, const float *x, const float *M, float *y) {
+    long j = 0;
+    if (count == 1) {
+        /* many columns at once hide the latency of the additions */
+        for (; j + 8 * LANES <= d; j += 8 * LANES) add_block(1, 8, d, j, x, M, y);
+        for (; j + 4 * LANES <= d; j += 4 * LANES) add_block(1, 4, d, j, x, M, y);
+    } else {
+        for (; j + 2 * LANES <= d; j += 2 * LANES) add_block(count, 2, d, j, x, M, y);
+    }
+    for (; j < d; j += LANES) add_block(count, 1, d, j, x, M, y);
+}
+
+/* M += x^T g for x, g [rows, d]: four rows of M and two vectors of them stay in registers */
+INLINE void add_outer_products(long rows, long d, const float *restrict x, const float *restrict g, float *restrict M) {
+    for (long k = 0; k < d; k += 4) {
+        long j = 0;
+        for (; j + 2 * LANES <= d; j += 2 * LANES) {
+            float *at = M + k * d + j;
+            Lanes sum[8];
+            UNROLL for (int i = 0; i < 8; i++) sum[i] = AT(at + i / 2 * d, i % 2 * LANES);
+            for (long p = 0; p < rows; p++) {
+                const Lanes a = AT(g + p * d, j), b = AT(g + p * d, j + LANES);
+                const float *factor = x + p * d + k;
+                UNROLL for (int i = 0; i < 4; i++) sum[2 * i] += factor[i] * a, sum[2 * i + 1] += factor[i] * b;
+            }
+            UNROLL for (int i = 0; i < 8; i++) PUT(at + i / 2 * d, i % 2 * LANES) = sum[i];
+        }
+        for (; j < d; j += LANES) {
+            float *at = M + k * d + j;
+            Lanes sum[4];
+            UNROLL for (int i = 0; i < 4; i++) sum[i] = AT(at + i * d, 0);
+            for (long p = 0; p < rows; p++) {
+                const Lanes a = AT(g + p * d, j);
+                const float *factor = x + p * d + k;
+                UNROLL for (int i = 0; i < 4; i++) sum[i] += factor[i] * a;
+            }
+            UNROLL for (int i = 0; i < 4; i++) PUT(at + i * d, 0) = sum[i];
+        }
     }
 }
 
@@ -99,140 +104,191 @@ typedef struct {
     float *g_initial, *g_matrix, *g_slope, *g_bias, *g_gain, *g_shift;
 } Sweep;
 
-INLINE void evaluate(const Sweep *w, long state, float t, const float *x, Stage *out) {
-    const long d = w->width;
-    const float *M = w->matrix + state * d * d, *slope = w->slope + state * d, *bias = w->bias + state * d;
-    float *z = out->n, *y = out->y;
-    memcpy(out->x, x, d * sizeof(float));
-    out->time = t;
+/* Told to the compiler: no row of a width that is a multiple of LANES leaves a rest. */
+#define WIDTH(w) ((w)->width / LANES * LANES)
+
+/* What one evaluation of a group leaves for its adjoint: x, n, y [count, d]. */
+typedef struct {
+    float *x, *n, *y, length[GROUP], time[GROUP];
+} Stage;
+
+/* The field at out->x and the times of out. */
+INLINE void evaluate(const int count, const Sweep *w, long state, Stage *out) {
+    const long d = WIDTH(w);
+    const float *slope = w->slope + state * d, *bias = w->bias + state * d;
+    for (int r = 0; r < count; r++) {
+        float *z = out->n + r * d;
+        const float t = out->time[r];
 #pragma omp simd
-    for (long j = 0; j < d; j++) z[j] = bias[j] + slope[j] * t;
-    add_product(d, x, M, z);
-    if (w->floor >= 0) {
-        const float *gain = w->gain + state * d, *shift = w->shift + state * d;
-        float square = w->floor * w->floor;
+        for (long j = 0; j < d; j++) z[j] = bias[j] + slope[j] * t;
+    }
+    add_products(count, d, out->x, w->matrix + state * d * d, out->n);
+    for (int r = 0; r < count; r++) {
+        float *restrict z = out->n + r * d, *restrict y = out->y + r * d;
+        if (w->floor >= 0) {
+            const float *gain = w->gain + state * d, *shift = w->shift + state * d;
+            float square = w->floor * w->floor;
 #pragma omp simd reduction(+ : square)
-        for (long j = 0; j < d; j++) square += z[j] * z[j];
-        const float length = sqrtf(square), inverse = 1.0f / length;
-        out->length = length;
+            for (long j = 0; j < d; j++) square += z[j] * z[j];
+            const float length = sqrtf(square), inverse = 1.0f / length;
+            out->length[r] = length;
 #pragma omp simd
-        for (long j = 0; j < d; j++) {
-            z[j] *= inverse;
-            y[j] = 1.0f / (1.0f + exp_fast(-(shift[j] + gain[j] * z[j])));
+            for (long j = 0; j < d; j++) {
+                z[j] *= inverse;
+                y[j] = exp_begun(-(shift[j] + gain[j] * z[j]));
+            }
+        } else {
+#pragma omp simd
+            for (long j = 0; j < d; j++) y[j] = exp_begun(-z[j]);
         }
-    } else {
 #pragma omp simd
-        for (long j = 0; j < d; j++) y[j] = 1.0f / (1.0f + exp_fast(-z[j]));
+        for (long j = 0; j < d; j++) y[j] = 1.0f / (1.0f + exp_ended(y[j]));
     }
 }
 
 /* Gradient gx with respect to the input, given g with respect to the field; gz and inner are left for the parameters. */
-INLINE void pull_back(const Sweep *w, long state, const Stage *at, const float *g, float *inner, float *gz, float *gx) {
-    const long d = w->width;
-    const float *T = w->transposed + state * d * d;
-    const float *n = at->n, *y = at->y;
-#pragma omp simd
-    for (long j = 0; j < d; j++) inner[j] = w->amplitude * g[j] * y[j] * (1.0f - y[j]);
-    if (w->floor >= 0) {
-        const float *gain = w->gain + state * d;
-        float along = 0;
-#pragma omp simd reduction(+ : along)
-        for (long j = 0; j < d; j++) {
-            gz[j] = inner[j] * gain[j];
-            along += gz[j] * n[j];
-        }
-        const float inverse = 1.0f / at->length;
-#pragma omp simd
-        for (long j = 0; j < d; j++) gz[j] = (gz[j] - along * n[j]) * inverse;
-    } else {
-        memcpy(gz, inner, d * sizeof(float));
-    }
-    memset(gx, 0, d * sizeof(float));
-    add_product(d, gz, T, gx);
-}
-
-/* Add what `count` evaluations contribute to the gradients of the parameters. */
-INLINE void add_parameters(const Sweep *w, long state, const Stage *stage, const float *inner, const float *gz, int count) {
-    const long d = w->width;
-    float *g_matrix = w->g_matrix + state * d * d;
-    if (count == STAGES)
-        add_four_outer_products(d, stage, gz, g_matrix);
-    else
-        for (int s = 0; s < count; s++) add_outer_product(d, stage[s].x, gz + s * d, g_matrix);
-    float *g_slope = w->g_slope + state * d, *g_bias = w->g_bias + state * d;
-    for (int s = 0; s < count; s++) {
-        const float *g = gz + s * d;
-        const float t = stage[s].time;
-#pragma omp simd
-        for (long j = 0; j < d; j++) {
-            g_bias[j] += g[j];
-            g_slope[j] += t * g[j];
-        }
+INLINE void pull_back(
+    const int count, const Sweep *w, long state, const Stage *at, const float *g, float *inner, float *gz, float *gx
+) {
+    const long d = WIDTH(w);
+    for (int r = 0; r < count; r++) {
+        const float *restrict n = at->n + r * d, *restrict y = at->y + r * d, *restrict from = g + r * d;
+        float *restrict i = inner + r * d, *restrict z = gz + r * d;
         if (w->floor >= 0) {
-            float *g_gain = w->g_gain + state * d, *g_shift = w->g_shift + state * d;
-            const float *i = inner + s * d, *n = stage[s].n;
-#pragma omp simd
+            const float *restrict gain = w->gain + state * d;
+            float along = 0;
+#pragma omp simd reduction(+ : along)
             for (long j = 0; j < d; j++) {
-                g_shift[j] += i[j];
-                g_gain[j] += i[j] * n[j];
+                i[j] = w->amplitude * from[j] * y[j] * (1.0f - y[j]);
+                z[j] = i[j] * gain[j];
+                along += z[j] * n[j];
             }
+            const float inverse = 1.0f / at->length[r];
+#pragma omp simd
+            for (long j = 0; j < d; j++) z[j] = (z[j] - along * n[j]) * inverse;
+        } else {
+#pragma omp simd
+            for (long j = 0; j < d; j++) z[j] = i[j] = w->amplitude * from[j] * y[j] * (1.0f - y[j]);
         }
     }
+    memset(gx, 0, count * d * sizeof(float));
+    add_products(count, d, gz, w->transposed + state * d * d, gx);
 }
 
-/* The four stages of a step from x at time t, and, where next is given, the state after it. */
-INLINE void stages(const Sweep *w, long state, double t, double h, const float *x, Stage *stage, float *moved, float *next) {
-    const long d = w->width;
-    const double at[STAGES] = {t, t + h / 2, t + h / 2, t + h};
-    const float reach[STAGES] = {0, (float)(h / 2), (float)(h / 2), (float)h};
-    evaluate(w, state, (float)at[0], x, &stage[0]);
-    for (int s = 1; s < STAGES; s++) {
-        const float *y = stage[s - 1].y;
-        const float a = reach[s] * w->amplitude, o = reach[s] * w->offset;
-#pragma omp simd
-        for (long j = 0; j < d; j++) moved[j] = x[j] + o + a * y[j];
-        evaluate(w, state, (float)at[s], moved, &stage[s]);
+/* Add what the evaluations of some stages contribute to the gradients of the parameters; their x, n, inner and gz follow
+   each other. */
+INLINE void add_parameters(
+    const int count, const Sweep *w, long state, const Stage *stage, const float *inner, const float *gz, int stages
+) {
+    const long d = WIDTH(w), rows = (long)stages * count;
+    add_outer_products(rows, d, stage->x, gz, w->g_matrix + state * d * d);
+    float *g_slope = w->g_slope + state * d, *g_bias = w->g_bias + state * d;
+    for (long j = 0; j < d; j += LANES) {
+        Lanes bias = AT(g_bias, j), slope = AT(g_slope, j);
+        for (long p = 0; p < rows; p++) {
+            const Lanes g = AT(gz + p * d, j);
+            bias += g, slope += stage[p / count].time[p % count] * g;
+        }
+        PUT(g_bias, j) = bias, PUT(g_slope, j) = slope;
     }
-    if (next) {
-        const float a = (float)(h / 6) * w->amplitude, o = (float)h * w->offset;
-        const float *y0 = stage[0].y, *y1 = stage[1].y, *y2 = stage[2].y, *y3 = stage[3].y;
-#pragma omp simd
-        for (long j = 0; j < d; j++) next[j] = x[j] + o + a * (y0[j] + 2 * (y1[j] + y2[j]) + y3[j]);
-    }
-}
-
-/* From x at time `from` to time `to`; path, where given, keeps the state before every substep. */
-INLINE void cross(const Sweep *w, long state, double from, double to, float *x, Stage *stage, float *moved, float *path) {
-    const long d = w->width;
-    const double h = (to - from) / w->substeps;
-    for (long s = 0; s < w->substeps; s++) {
-        if (path) memcpy(path + s * d, x, d * sizeof(float));
-        if (h != 0) stages(w, state, from + s * h, h, x, stage, moved, x);
+    if (w->floor < 0) return;
+    float *g_gain = w->g_gain + state * d, *g_shift = w->g_shift + state * d;
+    for (long j = 0; j < d; j += LANES) {
+        Lanes gain = AT(g_gain, j), shift = AT(g_shift, j);
+        for (long p = 0; p < rows; p++) {
+            const Lanes i = AT(inner + p * d, j);
+            shift += i, gain += i * AT(stage->n + p * d, j);
+        }
+        PUT(g_gain, j) = gain, PUT(g_shift, j) = shift;
     }
 }
 
+/* One step of each trajectory of a group. */
 typedef struct {
-    float *memory, *moved, *path, *x, *lambda, *inner, *gz, *gx, *g;
+    double from[GROUP], length[GROUP];
+} Step;
+
+/* The four stages of a step from x [count, d], and, where next is given, the states after it. */
+INLINE void stages(const int count, const Sweep *w, long state, const Step *step, const float *x, Stage *stage, float *next) {
+    const long d = WIDTH(w);
+    memcpy(stage->x, x, count * d * sizeof(float));
+    for (int r = 0; r < count; r++) {
+        const double t = step->from[r], h = step->length[r];
+        stage[0].time[r] = (float)t;
+        stage[1].time[r] = stage[2].time[r] = (float)(t + h / 2);
+        stage[3].time[r] = (float)(t + h);
+    }
+    evaluate(count, w, state, stage);
+    for (int s = 1; s < STAGES; s++) {
+        for (int r = 0; r < count; r++) {
+            const float reach = (float)(s < STAGES - 1 ? step->length[r] / 2 : step->length[r]);
+            const float a = reach * w->amplitude, o = reach * w->offset;
+            const float *restrict y = stage[s - 1].y + r * d, *restrict start = x + r * d;
+            float *restrict moved = stage[s].x + r * d;
+#pragma omp simd
+            for (long j = 0; j < d; j++) moved[j] = start[j] + o + a * y[j];
+        }
+        evaluate(count, w, state, stage + s);
+    }
+    if (!next) return;
+    for (int r = 0; r < count; r++) {
+        const float h = (float)step->length[r], a = (float)(step->length[r] / 6) * w->amplitude, o = h * w->offset;
+        const float *y0 = stage[0].y + r * d, *y1 = stage[1].y + r * d, *y2 = stage[2].y + r * d, *y3 = stage[3].y + r * d;
+        const float *start = x + r * d;
+        float *end = next + r * d;
+#pragma omp simd
+        for (long j = 0; j < d; j++) end[j] = start[j] + o + a * (y0[j] + 2 * (y1[j] + y2[j]) + y3[j]);
+    }
+}
+
+/* A group's working memory; arrays are [count, d], those of the stages [STAGES, count, d]. */
+typedef struct {
+    float *memory, *path, *x, *lambda, *g, *slope, *inner, *gz, *gx, *nodes, *slopes, *piece;
     Stage stage[STAGES];
 } Work;
 
-static int make_work(Work *work, long d, long substeps) {
-    float *m = work->memory = malloc((3 * STAGES + substeps + 4 + 2 * STAGES + STAGES) * d * sizeof(float));
+static int make_work(Work *work, const Sweep *w) {
+    const long row = w->width, all = GROUP * row, terms = 2 * (w->per_piece + 1);
+    float *m = work->memory = malloc(((6 * STAGES + w->substeps + 4 + 2 * w->nodes) * all + terms * row) * sizeof(float));
     if (!m) return 1;
-    for (int s = 0; s < STAGES; s++, m += 3 * d) {
-        work->stage[s].x = m;
-        work->stage[s].n = m + d;
-        work->stage[s].y = m + 2 * d;
-    }
-    work->path = m, m += substeps * d;
-    work->moved = m, m += d;
-    work->x = m, m += d;
-    work->lambda = m, m += d;
-    work->g = m, m += d;
-    work->inner = m, m += STAGES * d;
-    work->gz = m, m += STAGES * d;
-    work->gx = m;
+    float *x = m, *n = m + STAGES * all, *y = m + 2 * STAGES * all;
+    m += 3 * STAGES * all;
+    for (int s = 0; s < STAGES; s++) work->stage[s].x = x, work->stage[s].n = n, work->stage[s].y = y;
+    work->inner = m, m += STAGES * all;
+    work->gz = m, m += STAGES * all;
+    work->gx = m, m += STAGES * all;
+    work->path = m, m += w->substeps * all;
+    work->x = m, m += all;
+    work->lambda = m, m += all;
+    work->g = m, m += all;
+    work->slope = m, m += all;
+    work->nodes = m, m += w->nodes * all;
+    work->slopes = m, m += w->nodes * all;
+    work->piece = m;
     return 0;
+}
+
+/* Stages of a group of this size follow each other without gaps. */
+INLINE void place_stages(const int count, long d, Work *work) {
+    for (int s = 1; s < STAGES; s++) {
+        work->stage[s].x = work->stage[0].x + s * count * d;
+        work->stage[s].n = work->stage[0].n + s * count * d;
+        work->stage[s].y = work->stage[0].y + s * count * d;
+    }
+}
+
+/* From `from` to `to` in substeps; path, where given, keeps the states before each of them. */
+INLINE void cross(
+    const int count, const Sweep *w, long state, const double *from, const double *to, float *x, Work *work, float *path
+) {
+    const long d = WIDTH(w);
+    Step step;
+    for (int r = 0; r < count; r++) step.length[r] = (to[r] - from[r]) / w->substeps;
+    for (long s = 0; s < w->substeps; s++) {
+        if (path) memcpy(path + s * count * d, x, count * d * sizeof(float));
+        for (int r = 0; r < count; r++) step.from[r] = from[r] + s * step.length[r];
+        stages(count, w, state, &step, x, work->stage, x);
+    }
 }
 
 /* Nodes before this one are not reached by the backward sweep of an observation whose first later node is `first`. */
@@ -252,33 +308,78 @@ INLINE long place(const Sweep *w, long b, long h, long obs) {
     return ((b * w->heads + h) * w->obs + obs) * pieces * terms * (w->width / w->heads);
 }
 
+/* The way of one trajectory: from its observation to the nodes after it one by one, then to those before it. */
+typedef struct {
+    long row, b, first, stop, crossings;
+    double time;
+} Way;
+
+/* Items are counted observation by observation of a sequence, so that a group goes nearly the same way. */
+INLINE Way way_of(const Sweep *w, long item) {
+    const long b = item / w->obs % w->batch, obs = item % w->obs, state = item / (w->obs * w->batch);
+    Way way = {.row = (state * w->obs + obs) * w->batch + b, .b = b, .time = w->times[obs * w->batch + b]};
+    way.first = first_node(w, way.b, way.time);
+    way.stop = backward_end(w, way.first);
+    way.crossings = w->nodes - way.stop;
+    return way;
+}
+
+/* Crossing number i: the node it leads to, the node it comes from (-1: the observation), and its times. */
+INLINE long crossing(const Sweep *w, const Way *way, long i, long *before, double *from, double *to) {
+    const long ahead = w->nodes - way->first, back = i >= ahead;
+    const long node = back ? way->first - 1 - (i - ahead) : way->first + i;
+    *before = i == 0 || i == ahead ? -1 : back ? node + 1 : node - 1;
+    *from = *before < 0 ? way->time : w->grid[*before * w->batch + way->b];
+    *to = w->grid[node * w->batch + way->b];
+    return node;
+}
+
+/* Whether a step begins at this node: its first stage is then the slope there, which needs no evaluation of its own. */
+INLINE int begins_step(const Sweep *w, const Way *way, long node) {
+    return w->substeps == 1 && (node >= way->first ? node < w->nodes - 1 : node > way->stop);
+}
+
+/* out [rows, d] = factors [rows, inner] in [inner, d], or added to it; factors are `step` apart within a row */
+INLINE void combine(
+    const int adding, long rows, long inner, long d, const float *factors, long row, long step, const float *in, float *out
+) {
+    for (long i = 0; i < rows; i++, factors += row, out += d) {
+        long j = 0;
+        for (; j + 4 * LANES <= d; j += 4 * LANES) {
+            Lanes sum[4] = {{0}};
+            if (adding) UNROLL for (int v = 0; v < 4; v++) sum[v] = AT(out, j + v * LANES);
+            for (long k = 0; k < inner; k++)
+                UNROLL for (int v = 0; v < 4; v++) sum[v] += factors[k * step] * AT(in + k * d, j + v * LANES);
+            UNROLL for (int v = 0; v < 4; v++) PUT(out, j + v * LANES) = sum[v];
+        }
+        for (; j < d; j += LANES) {
+            Lanes sum = {0};
+            if (adding) sum = AT(out, j);
+            for (long k = 0; k < inner; k++) sum += factors[k * step] * AT(in + k * d, j);
+            PUT(out, j) = sum;
+        }
+    }
+}
+
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
-INLINE void write_series(const Sweep *w, long r, const float *values, const float *slopes, float *sum, float *next) {
-    const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
+INLINE void write_series(const Sweep *w, long r, const float *values, const float *slopes, float *sum) {
+    const long d = WIDTH(w), dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
     const long pieces = (w->nodes - 1) / w->per_piece, rows = w->states * w->obs * w->batch;
     const long b = r % w->batch, obs = r / w->batch % w->obs, state = r / (w->obs * w->batch);
     float *series = w->series[state];
     for (long p = 0; p < pieces; p++) {
-        const float proper = w->half[b * pieces + p] > 0;
-        const float *v = values + p * w->per_piece * d, *s = slopes + p * w->per_piece * d;
+        combine(0, terms, n, d, w->basis, terms, 1, values + p * w->per_piece * d, sum);
+        if (w->half[b * pieces + p] > 0) combine(1, terms, n, d, w->basis + n, terms, 1, slopes + p * w->per_piece * d, sum);
+        const float *end = sum + (terms - 2) * d;
         float all = 0, last = 0;
-        memset(next, 0, d * sizeof(float));
-        for (long m = 0; m < terms; m++) {
-            const float *basis = w->basis + m * terms;
-            memset(sum, 0, d * sizeof(float));
-            for (long k = 0; k < n; k++) {
-                const float a = basis[k], c = basis[n + k] * proper;
-#pragma omp simd
-                for (long j = 0; j < d; j++) sum[j] += a * v[k * d + j] + c * s[k * d + j];
-            }
 #pragma omp simd reduction(+ : all)
-            for (long j = 0; j < d; j++) all += sum[j] * sum[j];
-            if (m >= terms - 2)
-                for (long j = 0; j < d; j++) next[j] += fabsf(sum[j]);
-            for (long h = 0; h < w->heads; h++)
-                memcpy(series + place(w, b, h, obs) + (p * terms + m) * dk, sum + h * dk, dk * sizeof(float));
+        for (long j = 0; j < terms * d; j++) all += sum[j] * sum[j];
+#pragma omp simd reduction(+ : last)
+        for (long j = 0; j < d; j++) last += (fabsf(end[j]) + fabsf(end[d + j])) * (fabsf(end[j]) + fabsf(end[d + j]));
+        for (long h = 0; h < w->heads; h++) {
+            float *to = series + place(w, b, h, obs) + p * terms * dk;
+            for (long m = 0; m < terms; m++) memcpy(to + m * dk, sum + m * d + h * dk, dk * sizeof(float));
         }
-        for (long j = 0; j < d; j++) last += next[j] * next[j];
         w->squares[r * pieces + p] = last;
         w->squares[(rows + r) * pieces + p] = all;
     }
@@ -286,147 +387,239 @@ INLINE void write_series(const Sweep *w, long r, const float *values, const floa
 
 /* Its adjoint: gradients of values and slopes from that of the series. */
 INLINE void read_gradient(const Sweep *w, long r, float *g_values, float *g_slopes, float *g) {
-    const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
+    const long d = WIDTH(w), dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
     const long pieces = (w->nodes - 1) / w->per_piece;
     const long b = r % w->batch, obs = r / w->batch % w->obs, state = r / (w->obs * w->batch);
     const float *g_series = w->g_series[state];
     memset(g_values, 0, w->nodes * d * sizeof(float));
     memset(g_slopes, 0, w->nodes * d * sizeof(float));
     for (long p = 0; p < pieces; p++) {
-        const float proper = w->half[b * pieces + p] > 0;
-        float *v = g_values + p * w->per_piece * d, *s = g_slopes + p * w->per_piece * d;
-        for (long m = 0; m < terms; m++) {
-            const float *basis = w->basis + m * terms;
-            for (long h = 0; h < w->heads; h++)
-                memcpy(g + h * dk, g_series + place(w, b, h, obs) + (p * terms + m) * dk, dk * sizeof(float));
-            for (long k = 0; k < n; k++) {
-                const float a = basis[k], c = basis[n + k] * proper;
-#pragma omp simd
-                for (long j = 0; j < d; j++) {
-                    v[k * d + j] += a * g[j];
-                    s[k * d + j] += c * g[j];
-                }
-            }
+        for (long h = 0; h < w->heads; h++) {
+            const float *from = g_series + place(w, b, h, obs) + p * terms * dk;
+            for (long m = 0; m < terms; m++) memcpy(g + m * d + h * dk, from + m * dk, dk * sizeof(float));
         }
+        combine(1, n, terms, d, w->basis, 1, terms, g, g_values + p * w->per_piece * d);
+        if (w->half[b * pieces + p] > 0) combine(1, n, terms, d, w->basis + n, 1, terms, g, g_slopes + p * w->per_piece * d);
     }
 }
 
-DISPATCH int sweep_forward(const Sweep *w, long begin, long end) {
-    const long d = w->width, pieces = (w->nodes - 1) / w->per_piece;
-    Work work;
-    if (make_work(&work, d, w->substeps)) return 1;
-    float *slopes = malloc(w->nodes * d * sizeof(float));
-    if (!slopes) {
-        free(work.memory);
-        return 1;
-    }
-    for (long r = begin; r < end; r++) {
-        const long b = r % w->batch, state = r / (w->obs * w->batch);
-        const double time = w->times[r % (w->obs * w->batch)];
-        const long first = first_node(w, b, time), stop = backward_end(w, first);
-        float *values = w->values + r * w->nodes * d;
-        for (int back = 0; back < 2; back++) {
-            double from = time;
-            memcpy(work.x, w->initial + r * d, d * sizeof(float));
-            for (long g = back ? first - 1 : first; back ? g >= 0 : g < w->nodes; g += back ? -1 : 1) {
-                const double to = w->grid[g * w->batch + b];
-                if (!back || g >= stop) cross(w, state, from, to, work.x, work.stage, work.moved, NULL);
-                from = to;
-                memcpy(values + g * d, work.x, d * sizeof(float));
-            }
-        }
-        const float stretch = (float)w->half[b * pieces], a = stretch * w->amplitude, o = stretch * w->offset;
-        for (long g = 0; g < w->nodes; g++) {
-            evaluate(w, state, (float)w->grid[g * w->batch + b], values + g * d, &work.stage[0]);
-            const float *y = work.stage[0].y;
-            float *out = slopes + g * d;
+/* The slope at a node, in the time of its piece, from the sigmoid there. */
+INLINE void write_slope(const Sweep *w, const Way *way, long node, const float *restrict y, float *restrict slopes) {
+    const long d = WIDTH(w), pieces = (w->nodes - 1) / w->per_piece;
+    const float stretch = (float)w->half[way->b * pieces], a = stretch * w->amplitude, o = stretch * w->offset;
 #pragma omp simd
-            for (long j = 0; j < d; j++) out[j] = o + a * y[j];
-        }
-        write_series(w, r, values, slopes, work.x, work.moved);
-    }
-    free(slopes);
-    free(work.memory);
-    return 0;
+    for (long j = 0; j < d; j++) slopes[node * d + j] = o + a * y[j];
 }
 
-/* The adjoint of cross(): lambda with respect to the end becomes lambda with respect to the beginning. */
-INLINE void uncross(const Sweep *w, long state, double from, double to, const float *start, Work *work) {
-    const long d = w->width;
-    const double h = (to - from) / w->substeps;
-    if (h == 0) return;
+/* The field at work->x and these times, as the first stage. */
+INLINE void evaluate_at(const int count, const Sweep *w, long state, const double *times, Work *work) {
+    for (int r = 0; r < count; r++) work->stage->time[r] = (float)times[r];
+    memcpy(work->stage->x, work->x, count * WIDTH(w) * sizeof(float));
+    evaluate(count, w, state, work->stage);
+}
+
+/* Trajectories of `count` items of one state from `begin` on, and their series. */
+INLINE void forward_group(const int count, const Sweep *w, long begin, Work *work) {
+    const long d = WIDTH(w), state = begin / (w->obs * w->batch);
+    Way way[GROUP];
+    long crossings = 0;
+    place_stages(count, d, work);
+    for (int r = 0; r < count; r++) {
+        way[r] = way_of(w, begin + r);
+        crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
+    }
+    float *values[GROUP];
+    for (int r = 0; r < count; r++) values[r] = w->values + way[r].row * w->nodes * d;
+    for (long i = 0; i < crossings; i++) {
+        double from[GROUP], to[GROUP];
+        long node[GROUP], before[GROUP];
+        int moving = 0;
+        for (int r = 0; r < count; r++) {
+            node[r] = before[r] = -1, from[r] = to[r] = way[r].time;
+            if (i >= way[r].crossings) continue;
+            node[r] = crossing(w, way + r, i, before + r, from + r, to + r);
+            if (before[r] < 0) memcpy(work->x + r * d, w->initial + way[r].row * d, d * sizeof(float));
+            moving |= from[r] != to[r];
+        }
+        if (moving)
+            cross(count, w, state, from, to, work->x, work, NULL);
+        else if (w->substeps == 1)
+            evaluate_at(count, w, state, from, work);
+        for (int r = 0; r < count; r++) {
+            if (node[r] >= 0) memcpy(values[r] + node[r] * d, work->x + r * d, d * sizeof(float));
+            if (before[r] >= 0 && w->substeps == 1)
+                write_slope(w, way + r, before[r], work->stage->y + r * d, work->slopes + r * w->nodes * d);
+        }
+    }
+    for (int r = 0; r < count; r++)
+        for (long g = 0; g < way[r].stop; g++) memcpy(values[r] + g * d, values[r] + way[r].stop * d, d * sizeof(float));
+    for (long g = 0; g < w->nodes; g++) {
+        double at[GROUP];
+        int known = 1;
+        for (int r = 0; r < count; r++) {
+            known &= begins_step(w, way + r, g);
+            at[r] = w->grid[g * w->batch + way[r].b];
+            memcpy(work->x + r * d, values[r] + g * d, d * sizeof(float));
+        }
+        if (known) continue;
+        evaluate_at(count, w, state, at, work);
+        for (int r = 0; r < count; r++)
+            write_slope(w, way + r, g, work->stage->y + r * d, work->slopes + r * w->nodes * d);
+    }
+    for (int r = 0; r < count; r++)
+        write_series(w, way[r].row, values[r], work->slopes + r * w->nodes * d, work->piece);
+}
+
+/* The adjoint of evaluate_at(), given work->g with respect to the field; work->gx is left. */
+INLINE void unevaluate_at(const int count, const Sweep *w, long state, const double *times, Work *work) {
+    evaluate_at(count, w, state, times, work);
+    pull_back(count, w, state, work->stage, work->g, work->inner, work->gz, work->gx);
+    add_parameters(count, w, state, work->stage, work->inner, work->gz, 1);
+}
+
+/* The adjoint of cross(): lambda with respect to the end becomes lambda with respect to the beginning; slope is the
+   gradient of the field there. */
+INLINE void uncross(
+    const int count, const Sweep *w, long state, const double *from, const double *to, const float *slope, Work *work
+) {
+    const long d = WIDTH(w), size = count * d;
+    const float *start = work->x;
     if (w->substeps > 1) {
-        memcpy(work->x, start, d * sizeof(float));
-        cross(w, state, from, to, work->x, work->stage, work->moved, work->path);
+        cross(count, w, state, from, to, work->x, work, work->path);
         start = work->path;
     }
-    const float reach[STAGES] = {0, (float)(h / 2), (float)(h / 2), (float)h};
-    const float weight[STAGES] = {(float)(h / 6), (float)(h / 3), (float)(h / 3), (float)(h / 6)};
+    Step step;
+    for (int r = 0; r < count; r++) step.length[r] = (to[r] - from[r]) / w->substeps;
     for (long s = w->substeps - 1; s >= 0; s--) {
-        stages(w, state, from + s * h, h, start + s * d, work->stage, work->moved, NULL);
+        for (int r = 0; r < count; r++) step.from[r] = from[r] + s * step.length[r];
+        stages(count, w, state, &step, start + s * size, work->stage, NULL);
         for (int i = STAGES - 1; i >= 0; i--) {
-            const float *later = work->gx + (i + 1) * d;
-            const float c = weight[i], k = i < STAGES - 1 ? reach[i + 1] : 0;
+            for (int r = 0; r < count; r++) {
+                const double h = step.length[r];
+                const float c = (float)(i == 0 || i == STAGES - 1 ? h / 6 : h / 3);
+                const float k = (float)(i == STAGES - 2 ? h : h / 2);
+                const float *restrict lambda = work->lambda + r * d, *restrict later = work->gx + (i + 1) * size + r * d;
+                float *restrict g = work->g + r * d;
+                if (i == STAGES - 1) {
 #pragma omp simd
-            for (long j = 0; j < d; j++) work->g[j] = c * work->lambda[j];
-            if (i < STAGES - 1) {
+                    for (long j = 0; j < d; j++) g[j] = c * lambda[j];
+                } else {
 #pragma omp simd
-                for (long j = 0; j < d; j++) work->g[j] += k * later[j];
+                    for (long j = 0; j < d; j++) g[j] = c * lambda[j] + k * later[j];
+                }
+                if (i == 0 && s == 0) {
+#pragma omp simd
+                    for (long j = 0; j < d; j++) g[j] += slope[r * d + j];
+                }
             }
-            pull_back(w, state, &work->stage[i], work->g, work->inner + i * d, work->gz + i * d, work->gx + i * d);
+            float *inner = work->inner + i * size, *gz = work->gz + i * size;
+            pull_back(count, w, state, work->stage + i, work->g, inner, gz, work->gx + i * size);
         }
-        add_parameters(w, state, work->stage, work->inner, work->gz, STAGES);
+        add_parameters(count, w, state, work->stage, work->inner, work->gz, STAGES);
+        float *restrict lambda = work->lambda;
+        const float *restrict gx = work->gx;
 #pragma omp simd
-        for (long j = 0; j < d; j++)
-            work->lambda[j] += work->gx[j] + work->gx[d + j] + work->gx[2 * d + j] + work->gx[3 * d + j];
+        for (long j = 0; j < size; j++) lambda[j] += gx[j] + gx[size + j] + gx[2 * size + j] + gx[3 * size + j];
     }
+}
+
+/* The adjoint of write_slope(); node -1: none. */
+INLINE void read_slope(const Sweep *w, const Way *way, long node, const float *restrict slopes, float *restrict g) {
+    const long d = WIDTH(w), pieces = (w->nodes - 1) / w->per_piece;
+    const float stretch = node < 0 ? 0 : (float)w->half[way->b * pieces];
+    slopes += node < 0 ? 0 : node * d;
+#pragma omp simd
+    for (long j = 0; j < d; j++) g[j] = stretch * slopes[j];
+}
+
+/* The adjoint of forward_group(). */
+INLINE void backward_group(const int count, const Sweep *w, long begin, Work *work) {
+    const long d = WIDTH(w), state = begin / (w->obs * w->batch);
+    const float *values[GROUP], *initial[GROUP];
+    Way way[GROUP];
+    long crossings = 0;
+    place_stages(count, d, work);
+    for (int r = 0; r < count; r++) {
+        way[r] = way_of(w, begin + r);
+        crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
+        values[r] = w->values + way[r].row * w->nodes * d, initial[r] = w->initial + way[r].row * d;
+        memset(w->g_initial + way[r].row * d, 0, d * sizeof(float));
+        read_gradient(w, way[r].row, work->nodes + r * w->nodes * d, work->slopes + r * w->nodes * d, work->piece);
+    }
+    for (long g = 0; g < w->nodes; g++) {
+        double at[GROUP];
+        int later = 1;
+        for (int r = 0; r < count; r++) {
+            later &= begins_step(w, way + r, g);
+            at[r] = w->grid[g * w->batch + way[r].b];
+            memcpy(work->x + r * d, values[r] + g * d, d * sizeof(float));
+            read_slope(w, way + r, begins_step(w, way + r, g) ? -1 : g, work->slopes + r * w->nodes * d, work->g + r * d);
+        }
+        if (later) continue;
+        unevaluate_at(count, w, state, at, work);
+        for (int r = 0; r < count; r++) {
+            float *restrict node = work->nodes + (r * w->nodes + g) * d;
+            const float *restrict gx = work->gx + r * d;
+#pragma omp simd
+            for (long j = 0; j < d; j++) node[j] += gx[j];
+        }
+    }
+    memset(work->lambda, 0, count * d * sizeof(float));
+    /* each half of a way from its far end to the observation; what no crossing reaches is carried by the farthest node */
+    for (long i = 0; i < crossings; i++) {
+        double from[GROUP], to[GROUP];
+        int own[GROUP], moving = 0;
+        for (int r = 0; r < count; r++) {
+            own[r] = 0, from[r] = to[r] = way[r].time;
+            memset(work->slope + r * d, 0, d * sizeof(float));
+            if (i >= way[r].crossings) continue;
+            const long ahead = w->nodes - way[r].first;
+            long before;
+            const long node = crossing(w, way + r, i < ahead ? ahead - 1 - i : way[r].crossings - 1 - (i - ahead), &before,
+                                       from + r, to + r);
+            own[r] = before < 0;
+            float *restrict lambda = work->lambda + r * d;
+            const float *restrict nodes = work->nodes + r * w->nodes * d;
+            for (long g = i >= ahead && node == way[r].stop ? 0 : node; g <= node; g++)
+#pragma omp simd
+                for (long j = 0; j < d; j++) lambda[j] += nodes[g * d + j];
+            memcpy(work->x + r * d, own[r] ? initial[r] : values[r] + before * d, d * sizeof(float));
+            if (w->substeps == 1) read_slope(w, way + r, before, work->slopes + r * w->nodes * d, work->slope + r * d);
+            moving |= from[r] != to[r];
+        }
+        if (moving) {
+            uncross(count, w, state, from, to, work->slope, work);
+        } else if (w->substeps == 1) {
+            memcpy(work->g, work->slope, count * d * sizeof(float));
+            unevaluate_at(count, w, state, from, work);
+            for (long j = 0; j < count * d; j++) work->lambda[j] += work->gx[j];
+        }
+        for (int r = 0; r < count; r++) {
+            if (!own[r]) continue;
+            float *restrict g_initial = w->g_initial + way[r].row * d, *restrict lambda = work->lambda + r * d;
+#pragma omp simd
+            for (long j = 0; j < d; j++) g_initial[j] += lambda[j], lambda[j] = 0;
+        }
+    }
+}
+
+/* Groups as long as items of the same state last, then one by one. */
+#define IN_GROUPS(what)                                                            \
+    Work work;                                                                     \
+    if (make_work(&work, w)) return 1;                                             \
+    const long each = w->obs * w->batch;                                           \
+    for (long r = begin; r < end;) {                                               \
+        const long next = (r / each + 1) * each, stop = next < end ? next : end;   \
+        for (; r + GROUP <= stop; r += GROUP) what(GROUP, w, r, &work);            \
+        for (; r < stop; r++) what(1, w, r, &work);                                \
+    }                                                                              \
+    free(work.memory);                                                             \
+    return 0;
+
+DISPATCH int sweep_forward(const Sweep *w, long begin, long end) {
+    IN_GROUPS(forward_group)
 }
 
 DISPATCH int sweep_backward(const Sweep *w, long begin, long end) {
-    const long d = w->width, pieces = (w->nodes - 1) / w->per_piece;
-    Work work;
-    if (make_work(&work, d, w->substeps)) return 1;
-    float *g_nodes = malloc(2 * w->nodes * d * sizeof(float)), *g_slopes = g_nodes + w->nodes * d;
-    if (!g_nodes) {
-        free(work.memory);
-        return 1;
-    }
-    for (long r = begin; r < end; r++) {
-        const long b = r % w->batch, state = r / (w->obs * w->batch);
-        const double time = w->times[r % (w->obs * w->batch)];
-        const long first = first_node(w, b, time), stop = backward_end(w, first);
-        const float *values = w->values + r * w->nodes * d;
-        const float *initial = w->initial + r * d;
-        const float stretch = (float)w->half[b * pieces];
-        read_gradient(w, r, g_nodes, g_slopes, work.g);
-        for (long g = 0; g < w->nodes; g++) {
-            evaluate(w, state, (float)w->grid[g * w->batch + b], values + g * d, &work.stage[0]);
-#pragma omp simd
-            for (long j = 0; j < d; j++) work.g[j] = stretch * g_slopes[g * d + j];
-            pull_back(w, state, &work.stage[0], work.g, work.inner, work.gz, work.gx);
-            add_parameters(w, state, work.stage, work.inner, work.gz, 1);
-#pragma omp simd
-            for (long j = 0; j < d; j++) g_nodes[g * d + j] += work.gx[j];
-        }
-        float *g_initial = w->g_initial + r * d;
-        memset(g_initial, 0, d * sizeof(float));
-        for (int back = 0; back < 2; back++) {
-            memset(work.lambda, 0, d * sizeof(float));
-            for (long g = back ? 0 : w->nodes - 1; back ? g < first : g >= first; g += back ? 1 : -1) {
-                const float *gv = g_nodes + g * d;
-#pragma omp simd
-                for (long j = 0; j < d; j++) work.lambda[j] += gv[j];
-                if (back && g < stop) continue;
-                const long previous = back ? g + 1 : g - 1;
-                const int own = back ? previous == first : previous < first;
-                const double from = own ? time : w->grid[previous * w->batch + b];
-                uncross(w, state, from, w->grid[g * w->batch + b], own ? initial : values + previous * d, &work);
-            }
-#pragma omp simd
-            for (long j = 0; j < d; j++) g_initial[j] += work.lambda[j];
-        }
-    }
-    free(g_nodes);
-    free(work.memory);
-    return 0;
+    IN_GROUPS(backward_group)
 }

@@ -33,8 +33,8 @@ Method = Literal["spectral", "pairwise"]
 AUTO_DEGREES = (7, 15, 31)
 CAUSAL_DEGREE = 11
 RESOLVED = 5e-4
-#: A sequence spans about 1, and its clock may be warped in training: one piece for all of it, which is three times faster
-#: than two. Causal pieces have a fixed degree, so they are shorter.
+#: A sequence spans about 1, and its clock may be warped in training: one piece for all of it, which is three times
+#: faster than two. Causal pieces have a fixed degree, so they are shorter.
 PIECE, CAUSAL_PIECE = 1.5, 1.0
 MAX_PIECES = 64
 MAX_CAUSAL_PIECES = 4096

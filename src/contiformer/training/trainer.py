@@ -15,6 +15,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.events import EventSet
 from contiformer.data.loader import Loader
 from contiformer.data.series_set import SeriesSet
+from contiformer.training.allocation import keep_freed_memory
 from contiformer.training.callbacks import Checkpoints, Course, Patience, Seeding
 from contiformer.training.checkpoint_io import TreeIO
 from contiformer.training.finding import find_checkpoint
@@ -81,6 +82,7 @@ def train(
     if not len(training) or not len(validation):
         raise DataError("there is nothing to train or to validate on", remedy="give more series")
     began = time.perf_counter()
+    keep_freed_memory()
     options = options.keeping(len(validation))
     batch_size = options.batch_for(len(training))
     loader = Loader(training, batch_size, seed=options.seed, num_workers=options.num_workers, shared=True)

@@ -1,0 +1,152 @@
+"""The table of costs measures what a training does. No test here asks how fast anything is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from contiformer.benchmarks import backbones
+from contiformer.benchmarks.backbones import Row, Training, Verdict, check_model, in_the_paper, measure, verdicts
+from contiformer.cli import bench_backbones
+from contiformer.data import Series, SeriesSet
+from contiformer.estimators import Classifier
+
+SERIES, POINTS = 40, 12
+
+
+def made(channels: int = 2) -> SeriesSet:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(SERIES, POINTS, channels))
+    return SeriesSet([Series.of(np.arange(POINTS), x, label="ab"[n % 2], id=str(n)) for n, x in enumerate(values)])
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every set but NATOPS is here, and small."""
+    monkeypatch.setattr(backbones, "load_uea", lambda name, part: made())
+    monkeypatch.setattr(backbones.store, "presence", lambda info: "no" if info.name == "NATOPS" else "yes")
+    monkeypatch.setattr(backbones, "peak_in_fresh_process", lambda data, model: 7.0)
+
+
+class TestTraining:
+    def test_is_the_training_of_a_classifier(self) -> None:
+        data = made()
+        training = Training.of(data, "gru_dt")
+        fitted = Classifier(backbone="gru_dt", max_epochs=1, min_steps=0, verbose=0).fit(data)
+        ours, theirs = training.task, fitted.tasks_[0]
+        assert {n: p.shape for n, p in ours.named_parameters()} == {n: p.shape for n, p in theirs.named_parameters()}
+        assert ours.view == theirs.view  # type: ignore[attr-defined]
+        assert len(training.loader) == fitted.history_[-1]["step"]
+        assert training.weights == sum(p.numel() for p in theirs.parameters())
+        assert ours.training
+
+    def test_an_epoch_takes_a_step_for_each_batch_and_learns(self) -> None:
+        training = Training.of(made(), "gru_dt")
+        before = [p.detach().clone() for p in training.task.parameters()]
+        steps: list[int] = []
+        taken = training.task.training_step
+        training.task.training_step = lambda batch, n: (steps.append(len(batch)), taken(batch, n))[1]  # type: ignore[method-assign]
+        training.epoch()()
+        assert len(steps) == len(training.loader)
+        assert sum(steps) == len(training.loader.data) < SERIES
+        assert any(not torch.equal(a, b) for a, b in zip(before, training.task.parameters(), strict=True))
+
+    def test_memory_of_a_step_is_seen(self) -> None:
+        peak = backbones.peak_here(made(channels=1000), "gru_dt")
+        least = 8 * 8 * 1000 * 4 / 2**20  # the view of the smallest batch alone
+        assert peak is None or peak > least
+
+
+class TestTable:
+    def test_rows_of_a_set(self, small: None) -> None:
+        rows = measure("Libras", ["contiformer", "gru_dt"], rounds=2)
+        assert [row.model for row in rows] == ["contiformer", "gru_dt", "s5"]
+        assert rows[2].relative == 1.0
+        assert rows[0].relative == pytest.approx(rows[0].relative_to["s5"])
+        assert set(rows[0].relative_to) == {"gru_dt", "s5"}
+        assert rows[1].relative_to == {}
+        assert [row.paper for row in rows] == [2.26, None, 1.0]
+        assert all(row.milliseconds > 0 and row.weights > 0 and row.peak_mb == 7.0 for row in rows)
+        assert rows[0].accuracy is None
+
+    def test_accuracy_comes_from_a_whole_training(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(backbones, "Classifier", partial(Classifier, max_epochs=1, min_steps=1))
+        (row,) = measure("Libras", ["s5"], rounds=1, memory=False, accuracy=True)
+        assert row.accuracy is not None
+        assert 0 <= row.accuracy <= 1
+        assert (row.accuracy * SERIES) % 1 == pytest.approx(0)
+        assert row.training_seconds is not None
+        assert row.peak_mb is None
+
+    def test_the_paper(self) -> None:
+        assert in_the_paper("RacketSports", "contiformer") == 1.87
+        assert in_the_paper("RacketSports", "neural_cde") == 3.48
+        assert in_the_paper("RacketSports", "tst") == 0.14
+        assert in_the_paper("RacketSports", "mtan") is None
+
+    def test_verdicts(self) -> None:
+        times = {"tst": 3.9, "s5": 1.01, "ode_rnn": 1.0, "mtan": 9.0}
+        row = Row("Libras", "contiformer", 1.0, 1.01, times, None, None, 1)
+        found = verdicts([row, Row("Libras", "s5", 1.0, 1.0, {}, None, None, 1)])
+        assert [(v.rival, v.met) for v in found] == [("tst", True), ("s5", False), ("ode_rnn", True)]
+        assert str(found[1]) == "Libras: contiformer takes 1.01 x s5, at most 1: missed"
+        assert str(Verdict("Libras", "tst", 3.0, 4.0)).endswith("at most 4: met")
+
+    @pytest.mark.parametrize(("name", "word"), [("neural_cd", "did you mean"), ("dlinear", "regular grid")])
+    def test_models_that_cannot_be_measured(self, name: str, word: str) -> None:
+        with pytest.raises(ValueError, match=word):
+            check_model(name)
+
+
+class TestCommand:
+    @pytest.fixture
+    def app(self) -> typer.Typer:
+        app = typer.Typer()
+        app.command()(bench_backbones.backbones)
+        return app
+
+    def test_table_and_json(
+        self, app: typer.Typer, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(backbones, "busy", lambda: True)
+        options = ["--data", "Libras", "--data", "NATOPS", "--model", "contiformer", "--rounds", "1", "--threads", "1"]
+        done = CliRunner().invoke(app, [*options, "--output", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+        assert "no data" in done.output
+        assert "x s5, at most 1:" in done.output
+        assert "the machine was busy" in done.output
+        document = json.loads((tmp_path / "backbones.json").read_text())
+        assert document["busy"] is True
+        assert document["no_data"] == ["NATOPS"]
+        assert [row["model"] for row in document["rows"]] == ["contiformer", "s5"]
+        assert {"cpu", "torch", "commit"} <= set(document["machine"])
+        assert [v["rival"] for v in document["verdicts"]] == ["s5"]
+
+    def test_json_alone_on_stdout(self, app: typer.Typer, small: None, tmp_path: Path) -> None:
+        options = ["--data", "NATOPS", "--json", "--output", str(tmp_path)]
+        done = CliRunner().invoke(app, options)
+        assert json.loads(done.stdout)["no_data"] == ["NATOPS"]
+
+    @pytest.mark.parametrize(
+        ("options", "word"), [(["--data", "Librs"], "--data"), (["--model", "dlinear"], "--model")]
+    )
+    def test_bad_names(self, app: typer.Typer, options: list[str], word: str) -> None:
+        done = CliRunner().invoke(app, options)
+        assert done.exit_code == 2
+        assert word in done.output
