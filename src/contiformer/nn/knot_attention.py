@@ -180,7 +180,10 @@ class _KnotAttention(torch.autograd.Function):
             number, rows, beyond = block
             weights = _weights(problem, block, heads, parts)
             used = weights * problem.kept(number, weights) if problem.dropout > 0 else weights
-            mixed[:, rows] = used @ values[:, : beyond.stop]
+            if problem.size >= values.shape[1]:
+                torch.bmm(used, values, out=mixed)
+            else:
+                mixed[:, rows] = used @ values[:, : beyond.stop]
             if keep:
                 kept.append(weights)
             else:
@@ -199,7 +202,10 @@ class _KnotAttention(torch.autograd.Function):
         g_mixed = g_mixed.contiguous()
         # Σ weights * (gradient of the weights) is the output times its gradient
         along = (g_mixed * mixed).sum(-1)
-        g_series, g_values = torch.zeros_like(series), torch.zeros_like(values)
+        # a single block has no keys before and after it: nothing reads the series, and all values are summed at once
+        single = problem.size >= values.shape[1]
+        g_series = None if single else torch.zeros_like(series)
+        g_values = torch.empty_like(values) if single else torch.zeros_like(values)
         g_before, g_after, g_within = torch.zeros_like(before), torch.zeros_like(after), torch.zeros_like(within)
         # the kernel writes all of these
         fresh = torch.empty_like if usable(series) else torch.zeros_like
@@ -215,10 +221,13 @@ class _KnotAttention(torch.autograd.Function):
                 mask = problem.kept(number, weights)
                 g.mul_(mask)
                 used = weights * mask
-            g_values[:, :keys].baddbmm_(used.mT, g_mixed[:, rows])
+            if single:
+                torch.bmm(used.mT, g_mixed, out=g_values)
+            else:
+                g_values[:, :keys].baddbmm_(used.mT, g_mixed[:, rows])
             _through_softmax(problem, block, heads, weights, g, along, (g_left, g_right, g_within))
             for part, moments, g_moments in ((slice(0, rows.start), before, g_before), (beyond, after, g_after)):
-                if part.start < part.stop:
+                if g_series is not None and part.start < part.stop:
                     here = g[:, :, part]
                     torch.bmm(here, series[:, part], out=g_moments[:, number, :count])
                     g_series[:, part].baddbmm_(here.mT, moments[:, number, :count])
