@@ -1,5 +1,6 @@
 """Cells: files that are whole or not there, claims, shards, and what happens when something goes wrong."""
 
+import errno
 import json
 import os
 import signal
@@ -61,7 +62,7 @@ def test_a_write_that_breaks_off_leaves_the_old_file(store, monkeypatch):
     assert [path.name for path in store.path(CELL).parent.iterdir()] == [store.path(CELL).name]
 
 
-@pytest.mark.parametrize("text", ['{"table": "toy"', "{}", "[]", '{"metrics": {"accuracy": "high"}}'])
+@pytest.mark.parametrize("text", ['{"table": "toy"', "{}", "[]", "", '{"metrics": {"accuracy": "high"}}'])
 def test_a_damaged_file_is_named_with_what_to_do(store, text):
     store.write(CELL, {"metrics": {}})
     whole = json.loads(store.path(CELL).read_text())
@@ -95,6 +96,15 @@ def test_a_claim_holds_against_another_process_until_it_dies(store):
     assert _run(store, [CELL])[0].elsewhere == 1
     other.kill()
     other.communicate()
+    with store.claim(CELL) as mine:
+        assert mine
+
+
+def test_where_there_are_no_locks_cells_are_run_all_the_same(store, monkeypatch):
+    def unsupported(number, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
     with store.claim(CELL) as mine:
         assert mine
 

@@ -86,7 +86,6 @@ def test_what_is_not_there_is_said(store):
     assert "No data here: gone." in text
     assert "abacus, 1 thread" in text
     assert "commit abc; 2026-01-02" in text
-    assert "(../docs/reproduction.md)" in text
 
 
 def test_the_csv_has_every_cell(store):
@@ -182,6 +181,11 @@ def test_costs_are_shown_by_model(tmp_path):
     assert [line[3].text for line in models.lines].count("-") == 1
     assert [line[0].text for line in lengths.lines] == ["30", "60"]
     assert [line[lengths.columns.index("pairwise, ms")].text for line in lengths.lines] == ["40", "-"]
+    assert models.notes == lengths.notes == ()
+    store.write(of_set, row | {"configuration": {"models": ["s5"]}, "details": {"busy": True}})
+    models, lengths = main_sheets(Results.read(efficiency, "honest", store))
+    assert models.notes == (f"The machine was busy with other work at {of_set.data}: its times mean little.",)
+    assert lengths.notes == ()
 
 
 def test_the_worth_of_choosing_by_the_test_epoch(store):
@@ -192,6 +196,30 @@ def test_the_worth_of_choosing_by_the_test_epoch(store):
     assert "broken, rival" not in lines
     nothing = Results(toy.EXPERIMENT, "paper", tuple(toy.grid("paper")), {})
     assert selection_sheet(honest, nothing) is None
+
+
+def test_a_lower_error_is_a_gain(store):
+    errors = replace(toy.EXPERIMENT, metrics=(replace(toy.ACCURACY, better="min"),))
+    honest, paper = (Results.read(errors, protocol, store) for protocol in ("honest", "paper"))
+    line = next(line for line in selection_sheet(honest, paper).lines if line[0].text == "ours")
+    assert [line[4].text, line[8].text] == ["-0.3750", "-0.2500"]
+
+
+def test_figures_of_other_tables_have_no_numbers_of_their_own(store, monkeypatch):
+    monkeypatch.setattr(toy, "EXPERIMENT", replace(toy.EXPERIMENT, metrics=(), ours=""))
+    names = [path.name for path in report.write_report(store, store.folder)]
+    assert names == ["report.md", "report.html"]
+    assert "| toy | honest | " not in (store.folder / "report.md").read_text()
+
+
+def test_the_discussion_is_linked_where_it_lies(store):
+    report.write_report(store, store.folder)
+    assert "Discussion" not in (store.folder / "report.md").read_text()
+    discussion = store.folder.parent / "docs" / "reproduction.md"
+    discussion.parent.mkdir()
+    discussion.write_text("# Why")
+    report.write_report(store, store.folder)
+    assert "[docs/reproduction.md](../docs/reproduction.md)" in (store.folder / "report.md").read_text()
 
 
 def test_minirocket_stands_beside_ours_over_the_same_cells(tmp_path):
@@ -233,12 +261,18 @@ def test_documents_take_their_tables_from_the_results(store, tmp_path):
     assert report.fill_files(store, [page]) == [page]
     text = page.read_text()
     assert "| north | drop30 | **0.6250 ±0.0000 (2)**<br>paper 0.7500 |" in text
-    assert "Not run yet." in text
+    assert "Too little has been run for this table yet." in text
     assert report.fill_files(store, [page]) == []
     page.write_text("<!-- table: toys --><!-- end -->")
     with pytest.raises(DataError, match=r"page\.md: there is no table 'toys'"):
         report.fill_files(store, [page])
     assert page.read_text() == "<!-- table: toys --><!-- end -->"
+
+
+def test_too_few_results_for_a_table_are_not_none_at_all(store):
+    tables = report.marked_tables(store)
+    assert tables["toy-averages"] == "Too little has been run for this table yet."
+    assert report.marked_tables(Store(store.folder / "new"))["toy-averages"] == "Not run yet."
 
 
 def test_sheets_escape_what_would_break_them():

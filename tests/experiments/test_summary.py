@@ -211,6 +211,8 @@ def test_the_plot_of_critical_differences_is_a_picture(tmp_path):
         ([0.7, 0.72], [0.7, 0.8], "within one standard error of the best, rival"),
         ([0.6, 0.6], [0.7, 0.8], "behind rival by 0.1500"),
         ([0.6], [0.7], "behind rival by 0.1000"),
+        # the mean of the rival that is shown is that of two
+        ([0.6, None], [0.5, 0.9], "best (over 1 repeat that all have)"),
         ([0.6], [None], "alone so far"),
         ([None], [0.6], "-"),
     ],
@@ -276,3 +278,13 @@ def test_a_metric_that_a_data_set_does_not_have_is_not_called_missing():
     (sheet,) = main_sheets(results)
     assert [(line[0].text, line[2].text) for line in sheet.lines] == [("north", "0.5000 (1)")]
     assert sheet.notes == ("Without this figure: south.",)
+
+
+def test_models_that_are_no_rivals_get_no_verdict():
+    results = _results({("north", "a", "this"): [0.5], ("north", "a", "that"): [0.7]}, ours="")
+    (sheet,) = main_sheets(results)
+    assert sheet.columns == ("data", "setting", "this", "that")
+    assert [entry.text for entry in sheet.lines[0]] == ["north", "a", "0.5000 (1)", "0.7000 (1)"]
+    assert sheet.is_number(3)
+    assert rival_sheets(results) == []
+    assert t_test_sheets(results) == []

@@ -39,16 +39,18 @@ def backbones(
     from contiformer.benchmarks import backbones as benchmark  # noqa: PLC0415
     from contiformer.data.readers.text import write_text  # noqa: PLC0415
 
+    sets = [_set_called(name) for name in data or benchmark.DATA]
+    models = [_model_called(name) for name in model or benchmark.MODELS]
+    output.mkdir(parents=True, exist_ok=True)  # now: where it cannot be made, nothing need be measured
     document = benchmark.run(
-        [_set_called(name) for name in data or benchmark.DATA],
-        [_model_called(name) for name in model or benchmark.MODELS],
+        sets,
+        models,
         rounds=rounds or benchmark.ROUNDS,
         threads=threads,
         accuracy=accuracy,
         notify=lambda text: typer.echo(text, err=True),
     )
     text = json.dumps(document, indent=1)
-    output.mkdir(parents=True, exist_ok=True)
     write_text(output / FILE, text + "\n")
     if as_json:
         typer.echo(text)

@@ -13,7 +13,7 @@ _MISSING = Entry("-", faint=True)
 
 def cost_sheets(results: Results) -> list[Sheet]:
     """A training epoch of each model beside S5's, and how time and memory grow with the length of a series."""
-    from contiformer.experiments.efficiency import ALGORITHMS, GENERATED, curve  # noqa: PLC0415
+    from contiformer.experiments.efficiency import ALGORITHMS, ALL, GENERATED, curve  # noqa: PLC0415
 
     sets = {cell.data: row for cell, row in results.rows.items() if cell.data != GENERATED}
     models = list(dict.fromkeys(model for row in sets.values() for model in row["configuration"]["models"]))
@@ -22,14 +22,12 @@ def cost_sheets(results: Results) -> list[Sheet]:
         if place[0] == GENERATED:
             continue
         row = sets.get(place[0])
-        missing = Entry(
-            "not run" if results.progress_at(place, results.experiment.ours).runnable else "no data", faint=True
-        )
+        missing = Entry("not run" if results.progress_at(place, ALL).runnable else "no data", faint=True)
         lines.append(
             (Entry(place[0]), *(missing if row is None else _cost(results, place, row, model) for model in models))
         )
     title = "Time of a training epoch in epochs of S5 (lower is better); milliseconds; peak memory"
-    sheets = [Sheet(title, ("data", *models), tuple(lines))] if sets else []
+    sheets = [Sheet(title, ("data", *models), tuple(lines), notes=_busy(sets))] if sets else []
     for cell, row in results.rows.items():
         if cell.data == GENERATED:
             found = {
@@ -38,11 +36,19 @@ def cost_sheets(results: Results) -> list[Sheet]:
             lengths = sorted({length for own in found.values() for length in own})
             body = tuple((Entry(str(n)), *(_number(own.get(n)) for own in found.values())) for n in lengths)
             heads = ("length", *(f"{name}, {_UNITS[unit]}" for name, unit in found))
-            sheets.append(Sheet("Forward and backward of one series against its length", heads, body))
+            title = "Forward and backward of one series against its length"
+            sheets.append(Sheet(title, heads, body, notes=_busy({GENERATED: row})))
     return sheets
 
 
 _UNITS = {"ms": "ms", "mb": "MB"}
+
+
+def _busy(rows: dict[str, Row]) -> tuple[str, ...]:
+    names = [name for name, row in rows.items() if row["details"].get("busy")]
+    whose = "its" if len(names) == 1 else "their"
+    said = f"The machine was busy with other work at {', '.join(names)}: {whose} times mean little."
+    return (said,) if names else ()
 
 
 def _cost(results: Results, place: Place, row: Row, model: str) -> Entry:

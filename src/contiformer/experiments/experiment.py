@@ -54,7 +54,7 @@ class Experiment:
         absent: why a cell cannot be run here, None where it can.
         repeats: whether cells that differ in the setting are repeats of one thing (folds), as those that differ in
             the seed are.
-        ours: the model that is compared with the others.
+        ours: the model that is compared with the others; empty where none is.
         note: what a reader has to know.
         protocols: which there are.
         draw: for a figure: its rows and the file to write.

@@ -30,13 +30,15 @@ def accuracies() -> dict[Place, float]:
 
 def minirocket_sheet(results: Results) -> Sheet | None:
     """Our model, the paper's number for it, and MiniRocket, over the cells that ours and MiniRocket have."""
+    if results.experiment.name != TABLE:
+        return None
     metric, ours = results.experiment.metrics[0], results.experiment.ours
     means = {
         place: spread(list(values.values()))
         for place in results.places
         if place in accuracies() and (values := results.values(place, ours, metric))
     }
-    if results.experiment.name != TABLE or not means:
+    if not means:
         return None
     printed = {place: results.printed(place, ours, metric) for place in means}
     lines = []

@@ -25,6 +25,7 @@ from contiformer.reports.markers import fill_markers
 from contiformer.reports.page import Block, Heading, Picture, Words
 from contiformer.reports.sheet import Entry, Sheet
 
+#: From the folder of the report, where that is the one in the repository.
 DISCUSSION = "../docs/reproduction.md"
 _TITLE = "The paper's tables and figures, and ours"
 _INTRODUCTION = (
@@ -74,7 +75,9 @@ def write_report(store: Store, folder: Path) -> list[Path]:
     """
     chapters, written, undrawn = read_chapters(store), [], None
     for results in (results for chapter in chapters for results in chapter.begun):
-        written.append(_write(folder / "tables" / f"{results.experiment.name}-{results.protocol}.csv", to_csv(results)))
+        if results.experiment.metrics:
+            name = f"{results.experiment.name}-{results.protocol}.csv"
+            written.append(_write(folder / "tables" / name, to_csv(results)))
         try:
             written += _draw(results, folder / "figures")
         except ModuleNotFoundError as error:
@@ -95,6 +98,7 @@ def marked_tables(store: Store) -> dict[str, str]:
     """
     chapters = read_chapters(store)
     found = {"state": [_state_sheet(chapters)], "verdicts": [_verdict_sheet(chapters)]}
+    begun = set()
     for chapter in chapters:
         name = chapter.experiment.name
         for protocol, results in chapter.results.items():
@@ -104,8 +108,11 @@ def marked_tables(store: Store) -> dict[str, str]:
             found[f"{key}-rivals"] = rival_sheets(results)
             found[f"{key}-tests"] = t_test_sheets(results)
             found[f"{key}-minirocket"] = [one for one in [minirocket_sheet(results)] if one]
+            if results.rows:
+                begun |= {key, *(f"{key}-{part}" for part in ("averages", "rivals", "tests", "minirocket"))}
         found[f"{name}-selection"] = [one for one in [chapter.selection] if one]
-    return {key: "\n\n".join(map(sheet.to_markdown, own)) or "Not run yet." for key, own in found.items()}
+    nothing = {key: "Too little has been run for this table yet." if key in begun else "Not run yet." for key in found}
+    return {key: "\n\n".join(map(sheet.to_markdown, own)) or nothing[key] for key, own in found.items()}
 
 
 def fill_files(store: Store, paths: Sequence[Path]) -> list[Path]:
@@ -138,8 +145,9 @@ def _blocks(chapters: Sequence[Chapter], folder: Path, warnings: Sequence[str]) 
     if others:
         yield Heading(2, "Other figures")
         yield from (Picture(picture, picture.stem) for picture in others)
-    yield Heading(2, "Discussion")
-    yield Words("What reproduces, what does not, and why:", DISCUSSION, "docs/reproduction.md")
+    if (folder / DISCUSSION).is_file():
+        yield Heading(2, "Discussion")
+        yield Words("What reproduces, what does not, and why:", DISCUSSION, "docs/reproduction.md")
 
 
 def _chapter_blocks(chapter: Chapter, pictures: Sequence[Path]) -> Iterator[Block]:
@@ -175,7 +183,7 @@ def _state_sheet(chapters: Sequence[Chapter]) -> Sheet:
 def _verdict_sheet(chapters: Sequence[Chapter]) -> Sheet:
     lines = []
     for results in (results for chapter in chapters for results in chapter.begun):
-        for metric in results.experiment.metrics:
+        for metric in results.experiment.metrics if results.experiment.ours else ():
             counts = verdict_counts(results, metric)
             names = (results.experiment.name, results.protocol, results.experiment.ours, metric.label)
             paper = f"{counts.reached} of {counts.printed}" if counts.printed else "-"

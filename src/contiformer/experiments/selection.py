@@ -14,8 +14,8 @@ from contiformer.reports.sheet import Entry, Sheet
 LAST = "last_"
 _NOTE = (
     "Left: the best test epoch against the last epoch of the same training, which nobody chose. Right: the paper's "
-    "protocol, which trains on all training data, against the honest one, which keeps some of them for choosing; "
-    "only repeats that were run under both."
+    "protocol against the honest one, only repeats that were run under both; where a set has no validation part (UEA), "
+    "the honest one also learns from less, as it keeps some training data for choosing. A gain below 0 is a loss."
 )
 
 
@@ -57,5 +57,6 @@ def _fields(pairs: Sequence[tuple[float, float]], metric: Metric) -> list[Entry]
     if not pairs:
         return [Entry("not run", faint=True)] * 4
     here, there = np.mean(pairs, axis=0)
-    numbers = (f"{here:{metric.form}}", f"{there:{metric.form}}", f"{here - there:+{metric.form}}")
+    gain = here - there if metric.better == "max" else there - here
+    numbers = (f"{here:{metric.form}}", f"{there:{metric.form}}", f"{gain:+{metric.form}}")
     return [Entry(str(len(pairs))), *map(Entry, numbers)]

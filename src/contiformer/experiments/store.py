@@ -11,7 +11,7 @@ from typing import Any
 
 from contiformer.data.catalog.lock import nobody_else
 from contiformer.data.errors import DataError
-from contiformer.data.readers.text import read_text, write_text
+from contiformer.data.readers.text import write_text
 from contiformer.experiments.cell import Budget, Cell
 
 Row = dict[str, Any]
@@ -67,11 +67,11 @@ class Store:
     @staticmethod
     def _parse(path: Path) -> Row:
         try:
-            row = json.loads(read_text(path))
+            row = json.loads(path.read_bytes())
             cell_of(row)
             if not all(isinstance(value, int | float) for value in row["metrics"].values()):
                 raise TypeError("a metric that is no number")
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"the result is damaged ({error})", file=path, remedy="remove the file; its cell is then run again"
             ) from None

@@ -50,7 +50,9 @@ def verdict(results: Results, place: Place, metric: Metric) -> str:
     order = ranks({model: one.mean for model, one in spreads.items()}, metric)
     best = min(rivals, key=order.__getitem__)
     gap = abs(spreads[best].mean - spreads[ours].mean)
-    few = "" if len(common[ours]) == len(own) else f" (over {_repeats(len(common[ours]))} that all have)"
+    # the means beside it are over all repeats of each model
+    n, most = len(common[ours]), max(len(results.values(place, model, metric)) for model in common)
+    few = "" if n == most else f" (over {_repeats(n)} that all have)"
     if better_or_equal(metric, spreads[ours].mean, spreads[best].mean):
         return f"best{few}"
     error = spreads[best].error
@@ -127,7 +129,7 @@ def p_against_ours(results: Results, place: Place, model: str, metric: Metric) -
 def _main_sheet(results: Results, metric: Metric) -> Sheet:
     begun = [p for p in results.places if any(results.progress_at(p, model).done for model in results.models)]
     shown = [p for p in begun if any(results.values(p, model, metric) for model in results.models)]
-    settings = any(setting for _, setting in results.places)
+    settings, ours = any(setting for _, setting in results.places), results.experiment.ours
     lines = []
     for place in shown:
         means = {
@@ -139,14 +141,14 @@ def _main_sheet(results: Results, metric: Metric) -> Sheet:
         names = [Entry(place[0]), Entry(place[1])] if settings else [Entry(place[0])]
         fields = [_field(results, place, model, metric, order.get(model) == 1) for model in results.models]
         words = "\n".join(filter(None, (verdict(results, place, metric), paper_verdict(results, place, metric))))
-        lines.append((*names, *fields, Entry(words)))
+        lines.append((*names, *fields, *([Entry(words)] if ours else [])))
     heads = ("data", "setting") if settings else ("data",)
     title = f"{about(results, metric)}: mean ± standard deviation (repeats)"
     notes = _missing_places(results, [place for place in results.places if place not in begun])
     if without := dict.fromkeys(data for data, setting in begun if (data, setting) not in shown):
         notes = (f"Without this figure: {', '.join(without)}.", *notes)
-    columns = (*heads, *results.models, f"verdict on {results.experiment.ours}")
-    return Sheet(title, columns, tuple(lines), len(heads), 1, notes)
+    columns = (*heads, *results.models, *([f"verdict on {ours}"] if ours else []))
+    return Sheet(title, columns, tuple(lines), len(heads), int(bool(ours)), notes)
 
 
 def _field(results: Results, place: Place, model: str, metric: Metric, best: bool) -> Entry:

@@ -21,14 +21,20 @@ def only_one(target: Path) -> Iterator[None]:
 
 @contextmanager
 def nobody_else(target: Path) -> Iterator[bool]:
-    """Do not wait: tell whether nobody else works on the target; then nobody does until the end of the block."""
+    """Do not wait: tell whether nobody else works on the target; then nobody does until the end of the block.
+
+    A file system without locks knows of nobody: there the answer is always yes.
+    """
     with _opened(target) as file:
         try:
             _lock(file.fileno(), wait=False)
+        except (BlockingIOError, PermissionError):  # the second on Windows
+            free = False
         except OSError:
-            yield False
+            free = True
         else:
-            yield True
+            free = True
+        yield free
 
 
 def _opened(target: Path) -> IO[str]:
