@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -174,3 +175,8 @@ def test_help_names_what_there_is():
         assert word in result.stdout
     assert "--worker" not in result.stdout
     assert toy.EXPERIMENT.name not in result.stdout.split()
+
+
+def test_times_are_not_measured_side_by_side(monkeypatch):
+    monkeypatch.setattr(toy, "EXPERIMENT", replace(toy.EXPERIMENT, alone=True))
+    assert "measures time" in _error(run("reproduce", "toy", "--jobs", "2"), 2)

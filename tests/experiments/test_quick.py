@@ -10,7 +10,8 @@ from contiformer.experiments.quick import EXPECTED, Expectation, check
 def test_a_number_out_of_range_is_a_problem(monkeypatch, tmp_path):
     cell = Cell("theorem", "generated", "8points", "vanilla", 0)
     monkeypatch.setattr(quick, "EXPECTED", [Expectation(cell, "largest_error", 1.0, 2.0)])
-    (problem,) = check(tmp_path, lambda text: None)
+    (problem,), absent = check(tmp_path, lambda text: None)
+    assert absent == 0
     assert "largest_error" in problem
     assert "expected 1 to 2" in problem
 
@@ -21,7 +22,7 @@ def test_a_cell_without_data_is_left_out(monkeypatch, tmp_path):
     cell = Cell("uea", "Libras", "drop30", "contiformer", 0)
     monkeypatch.setattr(quick, "EXPECTED", [Expectation(cell, "accuracy", 0.5, 1.0)])
     said = []
-    assert check(tmp_path / "results", said.append) == []
+    assert check(tmp_path / "results", said.append) == ([], 1)
     assert "no data" in said[0]
 
 
@@ -33,4 +34,4 @@ def test_there_is_a_cell_of_each_kind():
 
 @pytest.mark.slow
 def test_the_sample_lies_where_it_should(tmp_path):
-    assert check(tmp_path, print) == []
+    assert check(tmp_path, print)[0] == []

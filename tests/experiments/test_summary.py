@@ -288,3 +288,12 @@ def test_models_that_are_no_rivals_get_no_verdict():
     assert sheet.is_number(3)
     assert rival_sheets(results) == []
     assert t_test_sheets(results) == []
+
+
+def test_variants_are_shown_and_not_ranked():
+    """One that was run in a single place would leave nothing in common with the others."""
+    values = {("a", "s", "ours"): [0.8, 0.8], ("a", "s", "rival"): [0.7, 0.7], ("a", "s", "rival:other"): [0.9]}
+    results = _results(values)
+    assert results.compared(toy.ACCURACY) == ["ours", "rival"]
+    assert verdict(results, ("a", "s"), toy.ACCURACY) == "best"
+    assert "rival:other" in main_sheets(results)[0].columns

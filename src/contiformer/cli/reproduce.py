@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -70,14 +71,9 @@ def reproduce(
     store = Store(output, budget)  # type: ignore[arg-type]
     if docs is not None and name != REPORT:
         raise typer.BadParameter("goes with report only.", param_hint="--docs")
-    if name == LIST:
-        _show_list(store)
-        return
-    if name == REPORT:
-        _report(store, docs)
-        return
-    if name == QUICK:
-        _quick(output)
+    others: dict[str, Callable[[Store], None]] = {LIST: _show_list, REPORT: partial(_report, docs=docs), QUICK: _quick}
+    if name in others:
+        others[name](store)
         return
     if name not in catalogue.MODULES:
         hint = did_you_mean(name, [LIST, REPORT, QUICK, *catalogue.MODULES])
@@ -96,6 +92,10 @@ def reproduce(
     cells = [cell for grid in grids.values() for cell in grid]
     if not cells:
         raise typer.BadParameter(f"no cell of {name} is all of this at once.", param_hint="--datasets")
+    if jobs > 1 and experiment.alone:
+        raise typer.BadParameter(
+            f"{name} measures time, which others beside it would take: leave it out.", param_hint="--jobs"
+        )
     part = None if shard is None else _shard(shard)
     code = 0
     if not show:
@@ -146,18 +146,19 @@ def _draw(experiment: Experiment, store: Store) -> None:
     typer.echo(f"wrote {experiment.draw(rows, folder / 'figures' / f'{experiment.name}.png')}")
 
 
-def _quick(output: Path) -> None:
-    from contiformer.experiments.quick import check  # noqa: PLC0415
+def _quick(store: Store) -> None:
+    from contiformer.experiments.quick import EXPECTED, check  # noqa: PLC0415
 
-    problems = check(output, lambda text: typer.echo(text, err=True))
+    problems, absent = check(store.folder, lambda text: typer.echo(text, err=True))
     for problem in problems:
         typer.secho(problem, fg="red", err=True)
     if problems:
         raise typer.Exit(1)
-    typer.echo("all numbers lie where they should")
+    left_out = f"; {absent} of {len(EXPECTED)} cells were left out, as their data are not here" if absent else ""
+    typer.echo(f"all numbers lie where they should{left_out}")
 
 
-def _report(store: Store, docs: str | None) -> None:
+def _report(store: Store, *, docs: str | None) -> None:
     from contiformer.experiments.report import fill_files, write_report  # noqa: PLC0415
 
     # quick numbers never lie beside full ones

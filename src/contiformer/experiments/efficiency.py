@@ -80,5 +80,6 @@ EXPERIMENT = Experiment(
     run=run,
     absent=absent,
     ours="",
+    alone=True,
     note="Times hold for the machine that they were measured on. The paper's are of a V100, with steps of 0.1.",
 )

@@ -58,6 +58,7 @@ class Experiment:
         note: what a reader has to know.
         protocols: which there are.
         draw: for a figure: its rows and the file to write.
+        alone: cells measure time, so none may run beside another.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Experiment:
     note: str = ""
     protocols: tuple[Protocol, ...] = ("honest",)
     draw: Callable[[list[dict[str, Any]], Path], Path] | None = None
+    alone: bool = False
 
     def cells(
         self,

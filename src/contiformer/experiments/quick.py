@@ -41,18 +41,20 @@ EXPECTED: tuple[Expectation, ...] = (
 )
 
 
-def check(folder: Path, notify: Callable[[str], None] = print) -> list[str]:
-    """Run the sample, and say what left its range.
+def check(folder: Path, notify: Callable[[str], None] = print) -> tuple[list[str], int]:
+    """Run the sample: what left its range, and how many cells had no data.
 
     Args:
         folder: of the results; cells that are there are taken as they are.
         notify: told of each cell.
     """
-    store, problems = Store(folder, "quick"), []
+    store, absent = Store(folder, "quick"), 0
+    problems: list[str] = []
     for expected in EXPECTED:
         experiment = catalogue.get(expected.cell.table)
         tally = run_cells(experiment, [expected.cell], store, notify=notify)
         problems += tally.failed
+        absent += len(tally.absent)
         for reason in tally.absent:
             notify(reason)
         row = store.read(expected.cell)
@@ -63,4 +65,4 @@ def check(folder: Path, notify: Callable[[str], None] = print) -> list[str]:
             problems.append(
                 f"{expected.cell}: {expected.metric} is {value:.4g}, expected {expected.low:g} to {expected.high:g}"
             )
-    return problems
+    return problems, absent

@@ -183,7 +183,9 @@ def _state_sheet(chapters: Sequence[Chapter]) -> Sheet:
 def _verdict_sheet(chapters: Sequence[Chapter]) -> Sheet:
     lines = []
     for results in (results for chapter in chapters for results in chapter.begun):
-        for metric in results.experiment.metrics if results.experiment.ours else ():
+        # by the figure that counts; a picture is no contest
+        contest = results.experiment.ours and results.experiment.draw is None
+        for metric in results.experiment.metrics[:1] if contest else ():
             counts = verdict_counts(results, metric)
             names = (results.experiment.name, results.protocol, results.experiment.ours, metric.label)
             paper = f"{counts.reached} of {counts.printed}" if counts.printed else "-"

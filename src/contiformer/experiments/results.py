@@ -102,8 +102,12 @@ class Results:
         }
 
     def compared(self, metric: Metric) -> list[str]:
-        """Models that have the figure anywhere."""
-        return [model for model in self.models if any(self.values(place, model, metric) for place in self.places)]
+        """Models that have the figure anywhere; variants, with a colon in their names, are shown but not ranked."""
+        return [
+            model
+            for model in self.models
+            if ":" not in model and any(self.values(place, model, metric) for place in self.places)
+        ]
 
     def common(self, place: Place, models: Iterable[str], metric: Metric) -> dict[str, list[float]]:
         """The figures of the repeats that all of these models have, in one order; empty where there are none."""

@@ -39,7 +39,9 @@ def verdict(results: Results, place: Place, metric: Metric) -> str:
     if not own:
         return NOTHING
     rivals = [
-        model for model in results.models if model != ours and set(results.values(place, model, metric)) & set(own)
+        model
+        for model in results.compared(metric)
+        if model != ours and set(results.values(place, model, metric)) & set(own)
     ]
     if not rivals:
         return "alone so far"
