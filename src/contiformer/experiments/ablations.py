@@ -21,7 +21,7 @@ def _normalisation(scores: bool, values: bool) -> Options:
     return {"backbone_options": {"normalize_scores": scores, "normalize_values": values}}
 
 
-#: Variants by ablation: parameters of EventPredictor. The first is our default.
+#: Variants by ablation: parameters of EventPredictor. The first is the paper's default, or the exact one.
 VARIANTS: dict[str, dict[str, Options]] = {
     "attention": {
         "continuous scores, continuous values": _attention(True, True),
