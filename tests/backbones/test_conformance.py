@@ -30,7 +30,7 @@ EQUATIONS = (
     "contiformer", "neural_ode", "latent_ode", "latent_ode_rnn", "ode_rnn", "neural_cde", "cadn", "cru", "s5",
 )  # fmt: skip
 #: In float64: ContiFormer's window of time depends on what is asked, and its resolution is finite.
-TOLERANCE = {"contiformer": 1e-5}
+TOLERANCE = {"contiformer": 3e-5}
 #: Parameters that can change no state, as "backbone.parameter", and why; for example a key's bias under softmax.
 WITHOUT_EFFECT: dict[str, str] = {}
 
@@ -177,7 +177,7 @@ def test_padding_and_batch_mates_do_not_matter(case, asked):
     for row, length in enumerate(LENGTHS):
         at = None if queries is None else queries[row : row + 1]
         alone = model(rows_of(batch, row, length), at)[0]
-        assert largest(together[row, : len(alone)] - alone) < case.tolerance
+        assert largest(together[row, : len(alone)] - alone) < 1e-10
 
 
 @every_backbone
@@ -198,10 +198,10 @@ def test_rows_of_padding_in_the_middle_do_not_matter(case):
     values, observed = torch.zeros(2, 7, CHANNELS, dtype=torch.float64), torch.zeros(2, 7, CHANNELS, dtype=torch.bool)
     times[:, kept], values[:, kept], observed[:, kept] = batch.times, batch.values, batch.observed
     spread = Batch(times, values, observed, torch.tensor([7, 7]))
-    assert largest(model(spread)[:, kept] - model(batch)) < case.tolerance
+    assert largest(model(spread)[:, kept] - model(batch)) < 1e-10
     assert model(spread).isfinite().all()
     queries = draw_queries(case, batch)
-    assert largest(model(spread, queries) - model(batch, queries)) < case.tolerance
+    assert largest(model(spread, queries) - model(batch, queries)) < 1e-10
 
 
 @every_missing
