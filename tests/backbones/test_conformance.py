@@ -30,7 +30,7 @@ EQUATIONS = (
     "contiformer", "neural_ode", "latent_ode", "latent_ode_rnn", "ode_rnn", "neural_cde", "cadn", "cru", "s5",
 )  # fmt: skip
 #: In float64: ContiFormer's window of time depends on what is asked, and its resolution is finite.
-TOLERANCE = {"contiformer": 3e-5}
+TOLERANCE = {"contiformer": 1e-5}
 #: Parameters that can change no state, as "backbone.parameter", and why; for example a key's bias under softmax.
 WITHOUT_EFFECT: dict[str, str] = {}
 

@@ -106,6 +106,7 @@ def reproduce(
             code = _run(experiment, cells, store, verbose, tell=not worker)
     if not worker:
         _show_tables(experiment, grids, store)
+    if not worker and not show:
         _draw(experiment, store)
     if code:
         raise typer.Exit(code)

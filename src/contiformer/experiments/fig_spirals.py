@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +105,10 @@ EXPERIMENT = Experiment(
     run=_run,
     draw=draw_models,
 )
-DROPOUT_EXPERIMENT = Experiment(
+DROPOUT_EXPERIMENT = replace(
+    EXPERIMENT,
     name="fig-dropout",
     title="Picture: spirals under dropout",
-    metrics=spirals.EXPERIMENT.metrics,
     grid=_grid_of_dropout,
-    run=_run,
     draw=draw_dropout,
 )

@@ -33,9 +33,10 @@ Method = Literal["spectral", "pairwise"]
 AUTO_DEGREES = (7, 15, 31)
 CAUSAL_DEGREE = 11
 RESOLVED = 5e-4
-#: A sequence spans about 1, and its clock may be warped in training: one piece for all of it, which is three times
-#: faster than two. Causal pieces have a fixed degree, so they are shorter.
-PIECE, CAUSAL_PIECE = 1.5, 1.0
+#: A piece where it is not said how long. A sequence spans about 1, and its clock may be warped in training: where it is
+#: asked at its own points only, one piece for all of it is three times faster than two. Other times that are asked for
+#: must not change an answer more than they do with short pieces.
+PIECE, PIECE_AT_POINTS = 1.0, 1.5
 MAX_PIECES = 64
 MAX_CAUSAL_PIECES = 4096
 
@@ -63,7 +64,7 @@ class ContinuousAttention(nn.Module):
             a degree that depends on the data would let the future choose how the past is computed. A number is
             used as it is, with a :class:`~contiformer.paths.trajectories.ResolutionWarning` where it does not do.
         piece_length: the longest piece of time that one polynomial has to represent, in the unit of ``times``. Longer
-            windows are cut into pieces. None: 1.5, with ``causal=True`` 1.
+            windows are cut into pieces. None: 1; 1.5 where queries are at the observations and not causal.
         step_size: of the Runge-Kutta solver of "pairwise", on [-1, 1].
         causal: attend only to observations at or before the query's time. Between observations the query path holds its
             last known value.
@@ -125,16 +126,14 @@ class ContinuousAttention(nn.Module):
             raise ValueError(f"degree must be 'auto' or a positive integer, got {degree!r}")
         if not 0 < step_size <= 2:
             raise ValueError(f"step_size must be in (0, 2], the interval it divides, got {step_size!r}")
-        if piece_length is None:
-            piece_length = CAUSAL_PIECE if causal else PIECE
-        if not 0 < piece_length < float("inf"):
+        if piece_length is not None and not 0 < piece_length < float("inf"):
             raise ValueError(f"piece_length must be positive and finite, got {piece_length!r}")
         self.rule = AttentionRule(
             rule, points, causal, continuous_scores, continuous_values, normalize_scores, normalize_values, dropout
         )
         self.d_model, self.n_heads = d_model, n_heads
         self.interpolation, self.method, self.degree = interpolation, method, degree
-        self.piece_length, self.step_size = float(piece_length), float(step_size)
+        self.piece_length, self.step_size = piece_length, float(step_size)
         self.q_proj = nn.Linear(d_model, d_model)
         self.k_proj = nn.Linear(d_model, d_model)
         self.v_proj = nn.Linear(d_model, d_model)
@@ -249,7 +248,7 @@ class ContinuousAttention(nn.Module):
         if coarse is not None:
             if automatic and level + 1 < len(AUTO_DEGREES):
                 return self._refine(seen, path, k, v, rule, return_weights, level, coarse[0])
-            advice = f"Raise degree above {degree}, pass a smaller piece_length than {self.piece_length:g}, "
+            advice = f"Raise degree above {degree}, pass a smaller piece_length than {self._piece(seen):g}, "
             warn_unresolved(coarse[1], degree, advice + "or scale the times so that a sequence spans less.")
         keys = self._keys(seen, k, v, solved, pieces, rule)
         return spectral_attention(
@@ -279,6 +278,11 @@ class ContinuousAttention(nn.Module):
         weights = [part[1] for part in parts if part[1] is not None]
         return out, torch.cat(weights)[back] if weights else None
 
+    def _piece(self, seen: Observations) -> float:
+        if self.piece_length is not None:
+            return self.piece_length
+        return PIECE_AT_POINTS if seen.query_times is None and not self.rule.causal else PIECE
+
     def _trajectories(
         self, seen: Observations, k: Tensor, v: Tensor, rule: AttentionRule, degree: int
     ) -> tuple[Trajectories | None, Pieces]:
@@ -286,11 +290,12 @@ class ContinuousAttention(nn.Module):
         cut, limit = (fixed_pieces, MAX_CAUSAL_PIECES) if rule.causal else (window_pieces, MAX_PIECES)
         if not rule.continuous:
             return None, Pieces(torch.stack([start, end], dim=1))
-        pieces = cut(start, end, self.piece_length, limit)
+        piece = self._piece(seen)
+        pieces = cut(start, end, piece, limit)
         longest = 2 * float(pieces.half_lengths.max())
-        if longest > 1.001 * self.piece_length:
+        if longest > 1.001 * piece:
             warnings.warn(
-                f"a window needs more than {limit} pieces of length {self.piece_length:g}: they are {longest:.3g} long "
+                f"a window needs more than {limit} pieces of length {piece:g}: they are {longest:.3g} long "
                 "and may not resolve the trajectories. Scale the times so that a sequence spans about 1, ask for times "
                 "nearer to the observations, or pass a larger piece_length where the fields are slow.",
                 ResolutionWarning,
