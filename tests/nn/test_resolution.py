@@ -56,15 +56,17 @@ def test_automatic_degree_rises_until_the_curves_are_resolved(speed, queries, re
     assert largest(unresolved - expected) > 5 * largest(found - expected)
 
 
-def test_automatic_degree_raises_only_what_needs_it():
-    x, times = problem(batch=2)
-    times[0] *= 0.05
+# with 6 what was solved for all is kept for the resolved ones, with 2 it is not worth it
+@pytest.mark.parametrize("batch", [2, 6])
+def test_automatic_degree_raises_only_what_needs_it(batch):
+    x, times = problem(batch)
+    times[:-1] *= 0.05
     fixed, automatic = (make_attention(field=Swing(6.0), degree=d) for d in (7, "auto"))
     with pytest.warns(ResolutionWarning):
         at_seven = fixed(x, times)
     found = automatic(x, times)
-    assert largest(found[0] - at_seven[0]) < 1e-12
-    assert largest(found[1] - at_seven[1]) > 1e-5
+    assert largest(found[:-1] - at_seven[:-1]) < 1e-12
+    assert largest(found[-1] - at_seven[-1]) > 1e-5
 
 
 def test_automatic_degree_warns_where_its_bound_does_not_do():
@@ -73,14 +75,18 @@ def test_automatic_degree_warns_where_its_bound_does_not_do():
         attention(*problem())
 
 
-def test_gradients_flow_through_a_raised_degree():
-    x, times = problem(batch=2)
-    times[0] *= 0.05
+@pytest.mark.parametrize("batch", [2, 6])
+def test_gradients_flow_through_a_raised_degree(batch):
+    x, times = problem(batch)
+    times[:-1] *= 0.05
     x.requires_grad_()
     attention, fine = (make_attention(field=Swing(6.0), degree=d) for d in ("auto", 31))
-    (found,) = torch.autograd.grad(attention(x, times).square().sum(), x)
-    (expected,) = torch.autograd.grad(fine(x, times).square().sum(), x)
-    assert largest(found - expected) < 1e-3 * largest(expected)
+    fine.load_state_dict(attention.state_dict())
+    inputs = [x, *attention.parameters()]
+    found = torch.autograd.grad(attention(x, times).square().sum(), inputs)
+    expected = torch.autograd.grad(fine(x, times).square().sum(), [x, *fine.parameters()])
+    for ours, exact in zip(found, expected, strict=True):
+        assert largest(ours - exact) < 1e-3 * largest(exact)
 
 
 def test_causal_model_does_not_let_the_data_choose_its_degree():

@@ -56,8 +56,6 @@ typedef struct {
     const float *left, *right, *within;
     /* [batch * heads, rows, keys]: weights; the gradient of the weights, then of the sums */
     float *weights, *g;
-    /* [batch * heads, length]: the sum of weights times gradients */
-    const float *along;
     float *g_left, *g_right, *g_within;
 } Softmax;
 
@@ -136,8 +134,10 @@ DISPATCH int softmax_backward(const Softmax *w, long begin, long end) {
         for (long bh = begin; bh < end; bh++) {
             if (bh == begin || bh % w->heads == 0) gap_factors(w, bh / w->heads, row, factor);
             const float *s = w->weights + (bh * w->rows + r) * w->keys;
-            const float along = w->along[bh * w->length + row];
             float *g = w->g + (bh * w->rows + r) * w->keys;
+            float along = 0;
+#pragma omp simd reduction(+ : along)
+            for (long i = 0; i < w->keys; i++) along += s[i] * g[i];
 #pragma omp simd
             for (long i = 0; i < w->keys; i++) g[i] = (g[i] - along) * s[i] * factor[i];
             float *within = w->g_within + (bh * w->blocks + w->block) * w->size * w->size + r;

@@ -57,7 +57,7 @@ class GapSoftmax(ctypes.Structure):
         ("causal", ctypes.c_int),
         ("scale", ctypes.c_float),
         *((n, ctypes.c_void_p) for n in ("time", "valid", "before", "after", "left", "right", "within")),
-        *((n, ctypes.c_void_p) for n in ("weights", "g", "along", "g_left", "g_right", "g_within")),
+        *((n, ctypes.c_void_p) for n in ("weights", "g", "g_left", "g_right", "g_within")),
     )
 
     def point_to(self, **tensors: Tensor | None) -> None:

@@ -13,8 +13,13 @@
 #define DISPATCH
 #endif
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+#define LANES 8
+typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float))));
+#define AT(p, j) (*(const Lanes *)((p) + (j)))
+#define PUT(p, j) (*(Lanes *)((p) + (j)))
 /* Changes whenever a struct or a call does; the caller refuses a library with another number. */
-#define ABI 6
+#define ABI 7
 
 /* exp in two halves, for two loops: a compiler makes one instruction of a bound, but a tangle of two in one loop. Written so
    that what is no number stays so. */

@@ -13,15 +13,9 @@
 #include "common.h"
 
 #define STAGES 4
-#define LANES 8
 /* Trajectories in a group: 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
 #define GROUP 6
-#define UNROLL _Pragma("GCC unroll 16")
-
 /* Widths are a multiple of LANES. */
-typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float))));
-#define AT(p, j) (*(const Lanes *)((p) + (j)))
-#define PUT(p, j) (*(Lanes *)((p) + (j)))
 
 /* `vectors` vectors of y += x M from column j on, for x, y [count, d] and M [d, d]; count and vectors are constants */
 INLINE void add_block(const int count, const int vectors, long d, long j, const float *x, const float *M, float *y) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Literal, overload
@@ -245,11 +246,25 @@ class ContinuousAttention(nn.Module):
         degree = AUTO_DEGREES[level] if automatic else CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)
         solved, pieces = self._trajectories(seen, k, v, rule, degree)
         coarse = None if solved is None else _coarse(solved, seen, rule.causal)
-        if coarse is not None:
+        if solved is not None and coarse is not None:
             if automatic and level + 1 < len(AUTO_DEGREES):
-                return self._refine(seen, path, k, v, rule, return_weights, level, coarse[0])
+                kept = solved if _worth_keeping(*coarse) else None
+                return self._refine(seen, path, k, v, rule, return_weights, level, coarse[0], kept)
             advice = f"Raise degree above {degree}, pass a smaller piece_length than {self._piece(seen):g}, "
             warn_unresolved(coarse[1], degree, advice + "or scale the times so that a sequence spans less.")
+        return self._attend_solved(seen, path, k, v, rule, return_weights, solved, pieces)
+
+    def _attend_solved(
+        self,
+        seen: Observations,
+        path: PiecewisePolynomial,
+        k: Tensor,
+        v: Tensor,
+        rule: AttentionRule,
+        return_weights: bool,
+        solved: Trajectories | None,
+        pieces: Pieces,
+    ) -> tuple[Tensor, Tensor | None]:
         keys = self._keys(seen, k, v, solved, pieces, rule)
         return spectral_attention(
             path, keys, seen.query_times, rule, distinct=seen.distinct_knots, return_weights=return_weights
@@ -265,14 +280,23 @@ class ContinuousAttention(nn.Module):
         return_weights: bool,
         level: int,
         coarse: Bool[Tensor, " batch"],
+        solved: Trajectories | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Each sequence at the degree it needs itself, so that its output does not depend on its batch mates."""
+        """Each sequence at the degree it needs itself, so that its output does not depend on its batch mates.
+
+        What was solved at this level serves the resolved ones; None: they are solved again without the others.
+        """
         parts = []
         where = [torch.nonzero(chosen).squeeze(1) for chosen in (~coarse, coarse)]
         for index, at in zip(where, (level, level + 1), strict=True):
             if len(index):
                 part = PiecewisePolynomial(path.knots[index], path.coefficients[index])
-                parts.append(self._spectral(seen.select(index), part, k[index], v[index], rule, return_weights, at))
+                some = (seen.select(index), part, k[index], v[index], rule, return_weights)
+                if at == level and solved is not None:
+                    chosen = solved.select(index)
+                    parts.append(self._attend_solved(*some, chosen, chosen.pieces))
+                else:
+                    parts.append(self._spectral(*some, at))
         back = torch.argsort(torch.cat(where))
         out = torch.cat([part[0] for part in parts])[back]
         weights = [part[1] for part in parts if part[1] is not None]
@@ -331,6 +355,14 @@ class ContinuousAttention(nn.Module):
         valid = None if seen.complete else seen.valid
         key, value = split_heads(k, self.n_heads), split_heads(v, self.n_heads)
         return Keys(seen.times, valid, key, value, series[0], series[1], pieces)
+
+
+def _worth_keeping(coarse: Bool[Tensor, " batch"], tail: float) -> bool:
+    """Whether trajectories of a batch with these coarse ones are kept: their backward pass runs over all of them.
+
+    That costs more than twice what solving the others again does; and a curve that ran away has no gradient of zero.
+    """
+    return math.isfinite(tail) and 4 * int(coarse.sum()) <= len(coarse)
 
 
 def _coarse(solved: Trajectories, seen: Observations, causal: bool) -> tuple[Bool[Tensor, " batch"], float] | None:

@@ -71,8 +71,7 @@ class CellSums:
         assert series is not None
         _, heads, length, _, terms, dk = series.shape
         following = torch.cat([keys.time[:, 1:], keys.time[:, -1:]], dim=1)
-        moments = interval_moments(path, keys.pieces, terms, keys.time, following, cell, piece)
-        moments = moments.unflatten(-1, (heads, dk)).permute(0, 3, 1, 2, 4).flatten(3)
+        moments = interval_moments(path, keys.pieces, terms, keys.time, following, cell, piece, heads).flatten(3)
         flat = series.flatten(3)
         blocks = 1 if length <= ALONE else -(-length // BLOCK)
         size = -(-length // blocks)
@@ -87,7 +86,7 @@ class CellSums:
         left = right = None
         # the moments from the block's left edge to each point, and from each point to its right edge; within one block
         # of knots nobody asks for them
-        asked = moments if blocks > 1 or cell is not None else moments[..., :0]
+        asked = moments if blocks > 1 or cell is not None else moments.new_empty(*moments.shape[:-1], 0)
         # nobody asks from the right edge itself where the points are the knots
         before, after = reached.T[:size] @ asked, (1 - reached).T[: size if cell is None else size + 1] @ asked
         if blocks > 1:
@@ -136,22 +135,19 @@ class CellSums:
         if rows.known is rows.time:
             piece = self.piece.gather(1, left + start)
             cell, _ = self.path.locate((point + after_point) / 2)
-            to_left = interval_moments(self.path, keys.pieces, terms, point, rows.time, cell, piece)
-            to_right = interval_moments(self.path, keys.pieces, terms, rows.time, after_point, cell, piece)
+            to_left = interval_moments(self.path, keys.pieces, terms, point, rows.time, cell, piece, heads)
+            to_right = interval_moments(self.path, keys.pieces, terms, rows.time, after_point, cell, piece, heads)
         else:
             # beyond the last observation a causal model holds the query: the next one is not known yet
             held = rows.query.transpose(1, 2).flatten(2)
-            to_left = held_moments(held, keys.pieces, terms, rows.known, rows.time)
+            to_left = held_moments(held, keys.pieces, terms, rows.known, rows.time, heads)
             to_right = torch.zeros_like(to_left)
         used = self._pieces_used(rows, keys, start, stop)
-
-        def by_head(x: Tensor) -> Tensor:
-            return x.unflatten(-1, (heads, -1)).permute(0, 3, 1, 2, 4).flatten(3)[..., used]
 
         def pick(x: Tensor, index: Tensor) -> Tensor:
             return x.gather(2, index[:, None, :, None].expand(-1, heads, -1, x.shape[-1]))
 
-        to_left, to_right = by_head(to_left), by_head(to_right)
+        to_left, to_right = to_left.flatten(3)[..., used], to_right.flatten(3)[..., used]
         series = self.series[:, :, start:stop, used]
         columns = within.mT
         key_index = torch.arange(stop - start, device=left.device)

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from contiformer.native import usable
 from contiformer.native.attention import GapSoftmax, gap_softmax
 from contiformer.nn import scratch
+from contiformer.nn.dropout import kept
 
 _Parts = tuple[Tensor, ...]
 
@@ -76,9 +77,7 @@ class KnotProblem:
 
     def kept(self, number: int, like: Tensor) -> Tensor:
         """Dropout's mask over the weights of a block, divided by what is kept: the same whenever it is asked for."""
-        generator = torch.Generator(like.device).manual_seed(self.seed + number)
-        keep = torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype) >= self.dropout
-        return keep.to(like.dtype).div_(1 - self.dropout)
+        return kept(like, self.dropout, torch.Generator(like.device).manual_seed(self.seed + number))
 
 
 def _products(block: tuple[int, slice, slice], parts: _Parts) -> tuple[Tensor, Tensor]:
@@ -133,22 +132,21 @@ def _through_softmax(
     heads: int,
     weights: Tensor,
     g: Tensor,
-    along: Float[Tensor, "bh points"],
     gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:
     """Turn the gradient of the weights into that of the sums, in place; write those of carries and ``within``.
 
-    The derivative of a softmax is ``weights * (g - Σ weights * g)``; ``along`` is that sum.
+    The derivative of a softmax is ``weights * (g - Σ weights * g)``.
     """
     number, rows, beyond = block
     g_left, g_right, g_within = gradients
     if usable(g):
         struct = problem.described(block, g_within.shape[1], heads)
-        struct.point_to(weights=weights, g=g, along=along, g_left=g_left, g_right=g_right, g_within=g_within)
+        struct.point_to(weights=weights, g=g, g_left=g_left, g_right=g_right, g_within=g_within)
         gap_softmax("softmax_backward", struct, g.shape[0])
         return
     factor = problem.factor(rows, g.shape[-1], g)
-    g.sub_(along[:, rows, None]).mul_(weights)
+    g.sub_(torch.linalg.vecdot(weights, g).unsqueeze(-1)).mul_(weights)
     g.unflatten(0, (-1, heads)).mul_(factor.unsqueeze(1))
     scratch.give(factor)
     count = rows.stop - rows.start
@@ -189,19 +187,17 @@ class _KnotAttention(torch.autograd.Function):
             else:
                 scratch.give(weights)
         ctx.problem, ctx.heads, ctx.weights = problem, heads, kept
-        ctx.save_for_backward(*parts, values, mixed)
+        ctx.save_for_backward(*parts, values)
         return mixed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_mixed: Tensor) -> tuple[Tensor | None, ...]:
-        *parts, values, mixed = ctx.saved_tensors
+        *parts, values = ctx.saved_tensors
         series, before, after, within, left, right = parts
         problem, heads, kept = ctx.problem, ctx.heads, ctx.weights
         ctx.weights = []
         g_mixed = g_mixed.contiguous()
-        # Σ weights * (gradient of the weights) is the output times its gradient
-        along = (g_mixed * mixed).sum(-1)
         # a single block has no keys before and after it: nothing reads the series, and all values are summed at once
         single = problem.size >= values.shape[1]
         g_series = None if single else torch.zeros_like(series)
@@ -225,7 +221,7 @@ class _KnotAttention(torch.autograd.Function):
                 torch.bmm(used.mT, g_mixed, out=g_values)
             else:
                 g_values[:, :keys].baddbmm_(used.mT, g_mixed[:, rows])
-            _through_softmax(problem, block, heads, weights, g, along, (g_left, g_right, g_within))
+            _through_softmax(problem, block, heads, weights, g, (g_left, g_right, g_within))
             for part, moments, g_moments in ((slice(0, rows.start), before, g_before), (beyond, after, g_after)):
                 if g_series is not None and part.start < part.stop:
                     here = g[:, :, part]

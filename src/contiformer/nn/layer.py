@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from contiformer.nn.attention import ContinuousAttention
+from contiformer.nn.dropout import Dropout
 from contiformer.nn.observations import Observations, last_observed
 from contiformer.paths.interpolation import interpolate
 
@@ -36,10 +37,10 @@ class ContiFormerLayer(nn.Module):
         d_ff = 4 * d_model if d_ff is None else d_ff
         self.attention = ContinuousAttention(d_model, n_heads, dropout=dropout, **attention)
         self.feed_forward = nn.Sequential(
-            nn.Linear(d_model, d_ff), nn.GELU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model)
+            nn.Linear(d_model, d_ff), nn.GELU(), Dropout(dropout), nn.Linear(d_ff, d_model)
         )
         self.attention_norm, self.feed_forward_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from contiformer.native.small import small_products
 from contiformer.paths.chebyshev import chebyshev_basis, gauss_legendre
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.trajectories import Pieces
@@ -19,19 +20,21 @@ def interval_moments(
     end: Float[Tensor, "batch interval"],
     cell: Int[Tensor, "batch interval"] | None,
     piece: Int[Tensor, "batch interval"],
-) -> Float[Tensor, "batch interval pieces_terms d"]:
+    heads: int = 1,
+) -> Float[Tensor, "batch heads interval pieces_terms dk"]:
     """``∫_start^end T_m(x_p(τ)) q(τ) dτ`` for each interval, which must lie in one cell of the path and one piece.
 
     The integrand is a polynomial there, so Gauss-Legendre with enough points is exact. The result has a slot for each
-    (piece, term); those of other pieces are zero. ``cell=None`` says that interval n lies in cell n.
+    (piece, term); those of other pieces are zero. ``cell=None`` says that interval n lies in cell n. The width of the
+    path is split into ``heads``.
     """
     numbers = _basis_power_integrals(path, pieces, terms, start, end, cell, piece)
     power, width = path.coefficients.shape[2:]
     coefficients = path.coefficients
     if cell is not None:
         coefficients = coefficients.gather(1, cell[..., None, None].expand(-1, -1, power, width))
-    moments = numbers.to(coefficients.dtype) @ coefficients
-    return _into_slots(moments, piece, pieces.count)
+    by_head = coefficients.unflatten(-1, (heads, -1)).permute(0, 3, 1, 2, 4)
+    return _into_slots(small_products(numbers.to(coefficients.dtype), by_head), piece, pieces.count)
 
 
 def held_moments(
@@ -40,7 +43,8 @@ def held_moments(
     terms: int,
     start: Float[Tensor, "batch interval"],
     end: Float[Tensor, "batch interval"],
-) -> Float[Tensor, "batch interval pieces_terms d"]:
+    heads: int = 1,
+) -> Float[Tensor, "batch heads interval pieces_terms dk"]:
     """``value ∫_start^end T_m(x_p(τ)) dτ`` for intervals that may run through several pieces."""
     nodes, weights = _rule(terms, end)
     low, high = pieces.edges[:, None, :-1], pieces.edges[:, None, 1:]
@@ -50,7 +54,8 @@ def held_moments(
     index = torch.arange(pieces.count, device=tau.device)[:, None].expand_as(tau)
     basis = chebyshev_basis(pieces.local(tau, index), terms)
     numbers = torch.einsum("bxpgm,g,bxp->bxpm", basis, weights, length).flatten(-2)
-    return numbers.to(value.dtype).unsqueeze(-1) * value.unsqueeze(-2)
+    by_head = value.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return numbers.to(value.dtype)[:, None, :, :, None] * by_head.unsqueeze(-2)
 
 
 def _rule(degree: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,8 +87,8 @@ def _basis_power_integrals(
 
 
 def _into_slots(moments: Tensor, piece: Tensor, count: int) -> Tensor:
-    """[B, X, M, d] -> [B, X, P M, d] with zeros outside the interval's own piece."""
+    """[B, H, X, M, d] -> [B, H, X, P M, d] with zeros outside the interval's own piece."""
     if count == 1:
         return moments
     slot = torch.nn.functional.one_hot(piece, count).to(moments.dtype)
-    return (slot[..., None, None] * moments.unsqueeze(2)).flatten(2, 3)
+    return (slot[:, None, ..., None, None] * moments.unsqueeze(3)).flatten(3, 4)

@@ -120,6 +120,15 @@ class Trajectories:
         """All states in one tensor."""
         return torch.stack(self.series).permute(4, 5, 0, 3, 1, 2, 6).flatten(-2)
 
+    def select(self, index: Int[Tensor, " some"]) -> Trajectories:
+        """Those of some sequences of the batch."""
+        return Trajectories(
+            tuple(series[index] for series in self.series),
+            self.squares[:, :, :, index],
+            Pieces(self.pieces.edges[index]),
+            self.initial[:, :, index],
+        )
+
     @property
     def terms(self) -> int:
         """Number of coefficients M."""

@@ -127,6 +127,8 @@ class Task(LightningModule):
                 for (rate, decay), parameters in sorted(groups.items())
             ],
             betas=(0.9, 0.98),
+            # one pass over all parameters instead of a dozen small operations for each
+            fused=True,
         )
         warm = max(1.0, options.warmup * self.total_steps)
 

@@ -1,0 +1,57 @@
+"""Dropout drops the share it says, at random, and keeps the mean."""
+
+import pytest
+import torch
+
+from contiformer.nn.dropout import Dropout, kept
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_share_and_mean(share):
+    torch.manual_seed(0)
+    factors = kept(torch.empty(1_000_001), share)
+    assert factors.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-3)
+    error = 4 * (share * (1 - share) / 1e6) ** 0.5
+    assert float((factors == 0).double().mean()) == pytest.approx(share, abs=error + 2**-17)
+    assert float(factors.double().mean()) == pytest.approx(1.0, abs=error / (1 - share))
+
+
+def test_neighbours_are_independent():
+    # four elements come from one number of the generator
+    torch.manual_seed(0)
+    dropped = (kept(torch.empty(400_000), 0.3) == 0).double().view(-1, 4)
+    correlation = torch.corrcoef(torch.cat([dropped, dropped.roll(1, 0)], 1).T)
+    off = correlation - torch.eye(8)
+    assert float(off.abs().max()) < 5 / 100_000**0.5
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.0, 1.0), (1.0, 0.0), (1e-9, 1.0)])
+def test_none_and_all(share, value):
+    assert torch.equal(kept(torch.empty(3, 5), share), torch.full((3, 5), value))
+
+
+def test_module_follows_the_seed_and_is_silent_in_evaluation():
+    x = torch.randn(7, 9, 5, dtype=torch.float64, requires_grad=True)
+    dropout = Dropout(0.4)
+    results = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        results.append(dropout(x))
+    assert torch.equal(*results)
+    assert torch.equal(dropout.eval()(x), x)
+
+
+def test_gradient_passes_what_was_kept():
+    x = torch.randn(20, 30, requires_grad=True)
+    out = Dropout(0.25)(x)
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    assert torch.equal(gradient * x.detach(), out.detach())
+    assert 0 < int((gradient == 0).sum()) < 600
+
+
+def test_layouts_that_are_not_contiguous():
+    torch.manual_seed(0)
+    x = torch.ones(64, 50).T
+    out = Dropout(0.5)(x)
+    assert out.shape == x.shape
+    assert 0.4 < float((out == 0).double().mean()) < 0.6
