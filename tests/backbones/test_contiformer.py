@@ -35,6 +35,11 @@ def test_states_at_the_times_and_at_any_queries(n_layers, options):
     assert states.isfinite().all()
 
 
+@pytest.mark.parametrize(("width", "heads"), [(64, 8), (32, 4), (20, 2), (17, 1), (8, 1), (4, 1), (24, 3)])
+def test_heads_are_eight_wide_or_a_little_more(width, heads):
+    assert ContiFormer(CHANNELS, width).layers[0].attention.n_heads == heads
+
+
 def test_attention_options_reach_every_layer():
     model = make_model(2, rule="gauss", points=4, causal=True, dropout=0.25, d_ff=5)
     for layer in model.layers:

@@ -44,13 +44,23 @@ def test_the_same_answers_after_a_trip_to_the_disk(request, X, tmp_path, kind):
 def test_the_folder_holds_nothing_that_could_run(saved, classifier):
     assert {path.name for path in saved.iterdir()} == FILES
     config = json.loads((saved / "config.json").read_text())
-    assert config["format"] == 1
+    assert config["format"] == 2
     assert config["estimator"] == "Classifier"
     assert json.loads((saved / "metrics.json").read_text())["validation"] == classifier.metrics_["validation"]
     assert all(name.startswith("member0.") for name in load_file(saved / "model.safetensors"))
     card = (saved / "README.md").read_text()
     for word in ("library_name: contiformer", "| channels | channel_0, channel_1 |", "| classes | a, b |", "accuracy"):
         assert word in card
+
+
+@pytest.mark.parametrize(("version", "said", "heads"), [(1, None, 4), (1, 2, 2), (2, None, 1), (2, 2, 2)])
+def test_a_folder_from_before_heads_followed_the_width_keeps_its_four(saved, version, said, heads):
+    path = saved / "config.json"
+    config = json.loads(path.read_text())
+    options = {**config["model"]["backbone_options"], "n_heads": said}
+    config["model"]["backbone_options"] = {name: value for name, value in options.items() if value is not None}
+    path.write_text(json.dumps({**config, "format": version}))
+    assert Classifier.load(saved).tasks_[0].backbone.model.layers[0].attention.n_heads == heads
 
 
 def test_a_model_with_everything(X, tmp_path):
@@ -81,7 +91,7 @@ def test_frames_are_kept(X, tmp_path):
         (lambda folder: (folder / "metrics.json").write_text("{"), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 100), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 3), "the model is damaged"),
-        (lambda folder: _set(folder, "format", 2), "in format 2, this version reads up to 1; upgrade contiformer"),
+        (lambda folder: _set(folder, "format", 3), "in format 3, this version reads up to 2; upgrade contiformer"),
         (lambda folder: _set(folder, "format", "1"), "in format 1"),
         (lambda folder: _set(folder, "estimator", "Oracle"), "a Oracle is saved here; upgrade"),
         (lambda folder: _set(folder, "members", 2), "the model is damaged"),

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
 
 #: Of the folder. A newer one is refused; older ones are read.
-FORMAT = 1
+FORMAT = 2
+#: Before format 2 a ContiFormer had so many heads whatever its width.
+_HEADS_OF_FORMAT_1 = 4
 _PAIRS = "pairs of key and value"
 
 
@@ -101,7 +103,16 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     if not isinstance(config, Mapping):
         raise DataError("the configuration is damaged", file=path, remedy="train or copy it again")
-    return dict(config)
+    return _upgraded(dict(config))
+
+
+def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
+    """What an older folder leaves to the defaults of its day, said."""
+    model = config.get("model")
+    if config["format"] < 2 and isinstance(model, dict) and model.get("backbone") == "contiformer":
+        options = {"n_heads": _HEADS_OF_FORMAT_1, **model.get("backbone_options", {})}
+        return {**config, "model": {**model, "backbone_options": options}}
+    return config
 
 
 def load(folder: Path, kind: type[Learner], device: str) -> Learner:
