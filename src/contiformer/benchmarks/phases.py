@@ -17,19 +17,14 @@ import torch
 
 Meter = Callable[[], float]
 
-ODE, SUMS, SCORES, VALUES, OTHER = "ODE", "moments and sums", "scores and softmax", "values", "projections and rest"
+ODE, ATTENTION, OTHER = "ODE", "scores and values", "projections and rest"
 BACKWARD = "backward: "
-ATTENTION = "scores and values"
-PHASES = (ODE, SUMS, SCORES, VALUES, OTHER, BACKWARD + ODE, BACKWARD + ATTENTION, BACKWARD + OTHER)
+PHASES = (ODE, ATTENTION, OTHER, BACKWARD + ODE, BACKWARD + ATTENTION, BACKWARD + OTHER)
 
 #: Functions of the forward pass and the phase they belong to.
 FORWARD = {
     "contiformer.nn.attention:ContinuousAttention._trajectories": ODE,
-    "contiformer.nn.cells:CellSums.at_knots": SUMS,
-    "contiformer.nn.cells:CellSums.between_points": SUMS,
-    "contiformer.nn.knot_attention:_weights": SCORES,
-    "contiformer.nn.spectral:_scores": SCORES,
-    "contiformer.nn.attention:spectral_attention": VALUES,
+    "contiformer.nn.attention:spectral_attention": ATTENTION,
 }
 #: What the name of a hand-written backward pass says about the phase it belongs to.
 BACKWARD_NAMES = {"sweep": BACKWARD + ODE, "attention": BACKWARD + ATTENTION}

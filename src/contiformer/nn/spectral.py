@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
+from contiformer.nn import fused_knots
 from contiformer.nn.cells import CellSums, padded
 from contiformer.nn.keys import Keys, Rows, split_heads
 from contiformer.nn.knot_attention import KnotProblem, knot_attention
@@ -50,6 +51,8 @@ def spectral_attention(
     keep_weights = batch * heads * queries.shape[1] * length <= KEEP_WEIGHTS
     order = back = None
     if query_times is None and distinct and keys.pieces.count == 1:
+        if not return_weights and fused_knots.applies(path, keys, rule):
+            return fused_knots.fused_attention(path, keys, rule, keep_weights), None
         sums = CellSums.at_knots(path, keys) if summed else None
         if sums is not None and rule.normalized and not return_weights:
             return _attend_at_knots(path, keys, sums, rule, keep_weights), None

@@ -1,0 +1,119 @@
+"""Attention at the knots in C: from the trajectories to the mixed values in one call, and back in another."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from contiformer.native.library import share_out, threads_for
+
+#: Fewer multiplications than this are not worth a second thread.
+_WORK_PER_THREAD = 2**16
+#: Random bits of a weight. The share that is dropped is rounded to a multiple of 2^-BITS.
+BITS = 24
+
+
+class _Knots(ctypes.Structure):
+    """The struct of knots.c."""
+
+    _fields_ = (
+        *((n, ctypes.c_long) for n in ("heads", "length", "terms", "powers", "nodes", "key_width", "value_width")),
+        ("seed", ctypes.c_uint64),
+        *((n, ctypes.c_int) for n in ("causal", "dropped")),
+        *((n, ctypes.c_float) for n in ("kept", "scale")),
+        *((n, ctypes.c_void_p) for n in ("time", "edges", "valid", "node", "share")),
+        *((n, ctypes.c_void_p) for n in ("series", "values", "path", "key", "out", "weights")),
+        *((n, ctypes.c_void_p) for n in ("g_out", "g_series", "g_values", "g_path", "g_key")),
+    )
+
+    def point_to(self, **tensors: Tensor | None) -> None:
+        """Set the pointers of these names; the tensors must be contiguous and outlive the struct."""
+        for name, tensor in tensors.items():
+            setattr(self, name, None if tensor is None else tensor.data_ptr())
+
+
+@dataclass(frozen=True)
+class Knots:
+    """What is not learned: times and who is valid, the one piece's edges, and the options. Times are in float64.
+
+    ``nodes`` and ``shares`` are a rule on [0, 1] that is exact for the product of a series with the path.
+    """
+
+    time: Float[Tensor, "batch points"]
+    edges: Float[Tensor, "batch 2"]
+    valid: Bool[Tensor, "batch points"] | None
+    nodes: Float[Tensor, " nodes"]
+    shares: Float[Tensor, " nodes"]
+    scale: float
+    causal: bool
+    dropout: float
+    seed: int
+    keep_weights: bool
+
+    def described(self, given: tuple[Tensor, ...], weights: Tensor | None) -> _Knots:
+        """The struct for these tensors, which must outlive it."""
+        series, values, path, key = given
+        _, heads, length, terms, key_width = series.shape
+        dropped = min(round(self.dropout * 2**BITS), 2**BITS - 1)
+        struct = _Knots(heads, length, terms, path.shape[2], len(self.nodes), key_width, values.shape[-1])
+        struct.seed, struct.causal, struct.dropped = self.seed, int(self.causal), dropped
+        struct.kept, struct.scale = 1 / (1 - dropped / 2**BITS), self.scale
+        struct.point_to(time=self.time, edges=self.edges, valid=self.valid, node=self.nodes, share=self.shares)
+        struct.point_to(series=series, values=values, path=path, key=key, weights=weights)
+        return struct
+
+
+def attend_at_knots(
+    series: Float[Tensor, "batch heads points terms dk"],
+    values: Float[Tensor, "batch heads points terms dv"],
+    path: Float[Tensor, "batch points power heads dk"],
+    key: Float[Tensor, "batch points heads dk"],
+    knots: Knots,
+) -> Float[Tensor, "batch points heads dv"]:
+    """Softmax attention from every point to every other, see ``contiformer.nn.{cells,knot_attention,mixing}``.
+
+    ``out_j = Σ_i weights_ji v̂_i(t_j)`` with v̂ the mean of the values between ``t_i`` and ``t_j``; the scores are the
+    means of the path times the key series there, and where i = j the path's first coefficient times the key.
+    """
+    given = (part.contiguous() for part in (series, values, path, key))
+    return _AttentionAtKnots.apply(*given, knots)
+
+
+class _AttentionAtKnots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, series: Tensor, values: Tensor, path: Tensor, key: Tensor, knots: Knots) -> Tensor:
+        batch, heads, length = series.shape[:3]
+        given = (series, values, path, key)
+        out = series.new_empty(batch, length, heads, values.shape[-1])
+        keep = knots.keep_weights and any(ctx.needs_input_grad)
+        weights = series.new_empty(batch, heads, length, length) if keep else None
+        struct = knots.described(given, weights)
+        struct.point_to(out=out)
+        _share_out("knots_forward", struct, series)
+        ctx.knots = knots
+        ctx.save_for_backward(*given, weights)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g_out: Tensor) -> tuple[Tensor | None, ...]:
+        *given, weights = ctx.saved_tensors
+        gradients = [torch.empty_like(x) for x in given]
+        g_out = g_out.contiguous()
+        struct = ctx.knots.described(tuple(given), weights)
+        struct.point_to(g_out=g_out)
+        struct.point_to(**dict(zip(("g_series", "g_values", "g_path", "g_key"), gradients, strict=True)))
+        _share_out("knots_backward", struct, given[0])
+        return *gradients, None
+
+
+def _share_out(name: str, struct: _Knots, series: Tensor) -> None:
+    batch, heads, length = series.shape[:3]
+    threads = min(batch * heads, threads_for(series.numel() * length, _WORK_PER_THREAD))
+    share_out(name, [struct] * max(1, threads), batch * heads)

@@ -1,0 +1,236 @@
+"""Attention at the knots in one compiled call gives what the passes one after the other give."""
+
+import pytest
+import torch
+
+from contiformer.native import library as native
+from contiformer.native.knots import BITS
+from contiformer.nn import ContinuousAttention, fused_knots, knot_attention
+from contiformer.nn.keys import Keys, split_heads
+from contiformer.nn.rules import AttentionRule
+from contiformer.nn.spectral import spectral_attention
+from contiformer.paths.interpolation import interpolate
+from contiformer.paths.trajectories import window_pieces
+
+pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
+
+HEADS = 3
+NAMES = ("query", "key", "key series", "value series")
+
+
+@pytest.fixture
+def without_kernels(monkeypatch):
+    def switch():
+        monkeypatch.setattr(native, "kernels", lambda: None)
+
+    return switch
+
+
+class Case:
+    """Random queries, keys and series at random times, and the gradients of a random direction."""
+
+    def __init__(self, length, *, batch=2, terms=8, dk=4, masked=False, interpolation="linear", dtype=torch.float32):
+        torch.manual_seed(length)
+        times = torch.rand(batch, length, dtype=torch.float64).sort().values
+        self.valid = None
+        lengths = torch.full((batch,), length)
+        if masked:
+            lengths = torch.randint(1, length + 1, (batch,))
+            self.valid = torch.arange(length) < lengths[:, None]
+            # padding repeats the last time; one sequence has nothing to attend to
+            times = torch.where(self.valid, times, times.gather(1, lengths[:, None] - 1))
+            self.valid[1] = False
+        self.times, self.interpolation, self.lengths = times, interpolation, lengths
+        self.pieces = window_pieces(times[:, 0], times[:, -1], 1.5, 64)
+
+        def learned(*shape):
+            return torch.randn(*shape, dtype=dtype, requires_grad=True)
+
+        self.query, self.key = learned(batch, length, HEADS * dk), learned(batch, length, HEADS * dk)
+        self.series = [learned(batch, HEADS, length, 1, terms, dk) for _ in range(2)]
+        self.direction = torch.randn(batch, HEADS, length, dk, dtype=dtype)
+        if self.valid is not None:
+            # nobody reads what a masked row attends to
+            self.direction *= self.valid[:, None, :, None]
+
+    def attend(self, *, keep_weights=None, **options):
+        path = interpolate(self.interpolation, self.times, self.query, self.lengths)
+        key = split_heads(self.key, HEADS)
+        keys = Keys(self.times, self.valid, key, key.detach(), *self.series, self.pieces)
+        rule = AttentionRule(**options)
+        if keep_weights is not None:
+            assert fused_knots.applies(path, keys, rule)
+            return fused_knots.fused_attention(path, keys, rule, keep_weights)
+        return spectral_attention(path, keys, None, rule, distinct=True)[0]
+
+    def gradients(self, out):
+        return torch.autograd.grad(out, [self.query, self.key, *self.series], self.direction)
+
+    def results(self, **options):
+        out = self.attend(**options)
+        return out.detach(), *self.gradients(out)
+
+
+def assert_same(found, expected, valid=None):
+    out, *gradients = found
+    expected_out, *expected_gradients = expected
+    if valid is not None:
+        out, expected_out = (x * valid[:, None, :, None] for x in (out, expected_out))
+    torch.testing.assert_close(out, expected_out, atol=1e-5, rtol=1e-5)
+    for name, mine, theirs in zip(NAMES, gradients, expected_gradients, strict=True):
+        error = float((mine - theirs).norm() / theirs.norm().clamp(min=1e-6))
+        assert error < 1e-5, (name, error)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 5, 8, 34, 150, 256])
+def test_equals_torch(length, masked, causal, without_kernels):
+    case = Case(length, masked=masked)
+    found = case.results(causal=causal)
+    without_kernels()
+    assert_same(found, case.results(causal=causal), case.valid)
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+@pytest.mark.parametrize(("terms", "dk"), [(8, 16), (12, 1), (16, 8), (2, 3), (6, 5), (32, 2)])
+def test_any_width_equals_torch(terms, dk, interpolation, without_kernels):
+    case = Case(13, terms=terms, dk=dk, interpolation=interpolation)
+    found = case.results()
+    without_kernels()
+    assert_same(found, case.results())
+
+
+@pytest.mark.parametrize("length", [5, 34])
+def test_weights_found_again_are_those_that_were_kept(length):
+    case = Case(length)
+    results = []
+    for keep_weights in (True, False):
+        torch.manual_seed(1)
+        results.append(case.results(keep_weights=keep_weights, dropout=0.3))
+    for kept, found in zip(*results, strict=True):
+        assert torch.equal(kept, found)
+
+
+def test_a_sequence_without_observations_gets_nothing():
+    out = Case(9, masked=True).attend()
+    assert float(out[1].detach().abs().max()) == 0.0
+
+
+def test_neither_batch_mates_nor_threads_change_a_bit():
+    case = Case(34, batch=6)
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            results.append(case.results(keep_weights=True))
+        for one, several in zip(*results, strict=True):
+            assert torch.equal(one, several)
+    finally:
+        torch.set_num_threads(before)
+    whole = case.attend()
+    for name in ("times", "query", "key", "lengths", "direction"):
+        setattr(case, name, getattr(case, name)[3:4])
+    case.series = [series[3:4] for series in case.series]
+    case.pieces = window_pieces(case.times[:, 0], case.times[:, -1], 1.5, 64)
+    assert torch.equal(case.attend(), whole[3:4])
+
+
+def masks(seed, items, length, share):
+    """The generator of knots.c in PyTorch: factors [items, length, length]."""
+
+    def times64(x, factor):
+        return x * (factor - 2**64 if factor >= 2**63 else factor)
+
+    def shifted(x, bits):
+        return (x >> bits) & (2 ** (64 - bits) - 1)
+
+    def scrambled(counter):
+        x = times64(counter, 0x9E3779B97F4A7C15)
+        x = times64(x ^ shifted(x, 30), 0xBF58476D1CE4E5B9)
+        x = times64(x ^ shifted(x, 27), 0x94D049BB133111EB)
+        return x ^ shifted(x, 31)
+
+    low = 2**32 - 1
+    keys = scrambled(seed + scrambled(torch.arange(items * length) + 1))
+    first, second = (part[:, None] & low for part in (keys, shifted(keys, 32)))
+    x = (torch.arange(length) * 0x9E3779B9 + first) & low
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & low
+    x = ((x ^ (x >> 15) ^ second) * 0x846CA68B) & low
+    x = x ^ (x >> 16)
+    dropped = round(share * 2**BITS)
+    return ((x >> (32 - BITS)) >= dropped).float().div_(1 - dropped / 2**BITS).view(items, length, length)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize("length", [5, 34, 150])
+def test_dropout_equals_torch_with_the_same_mask(length, share, without_kernels, monkeypatch):
+    case = Case(length)
+    torch.manual_seed(5)
+    seed = int(torch.randint(2**62, ()))
+    torch.manual_seed(5)
+    found = case.results(dropout=share)
+    without_kernels()
+    mask = masks(seed, 2 * HEADS, length, share)
+    monkeypatch.setattr(knot_attention.KnotProblem, "kept", lambda self, number, like: mask)
+    assert_same(found, case.results(dropout=share))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_dropout_drops_its_share_of_every_row_column_and_pair(share):
+    items, length = 128, 64
+    dropped = (masks(1234567, items, length, share) == 0).double()
+    deviation = (share * (1 - share)) ** 0.5
+    assert float(dropped.mean()) == pytest.approx(share, abs=4 * deviation / dropped.numel() ** 0.5)
+    for axes in ((0, 1), (0, 2), (1, 2)):
+        sums = (dropped - share).sum(axes)
+        normal = sums / (deviation * (dropped.numel() / sums.numel()) ** 0.5)
+        assert float(normal.abs().max()) < 4.5
+    # neighbours in a row, in a column, in the next head, and in the next call
+    centred = (dropped - share) / deviation
+    following = (masks(1234568, items, length, share) == 0).double().sub(share).div(deviation)
+    others = [centred.roll(1, axis) for axis in range(3)] + [centred.roll((1, 1), (1, 2)), following]
+    for other in others:
+        assert float((centred * other).mean()) == pytest.approx(0.0, abs=4.5 / centred.numel() ** 0.5)
+
+
+def test_dropout_keeps_the_mean_and_follows_the_seed():
+    case = Case(20)
+    expected = case.attend().detach()
+    torch.manual_seed(0)
+    attempts = torch.stack([case.attend(dropout=0.2).detach() for _ in range(400)])
+    error = (attempts.mean(0) - expected) / attempts.std(0).clamp(min=1e-6) * 20
+    assert float(error.abs().mean()) < 1.0
+    assert float(error.abs().max()) < 5.0
+    torch.manual_seed(0)
+    assert torch.equal(case.attend(dropout=0.2), attempts[0])
+    assert not torch.equal(attempts[0], attempts[1])
+
+
+def test_gradient_in_the_values_is_exact_under_dropout():
+    # the output is linear in the values: the same mask in both passes, or this does not hold
+    case = Case(34)
+    torch.manual_seed(2)
+    out = case.attend(dropout=0.4)
+    *_, g_values = case.gradients(out)
+    along = float((g_values * case.series[1]).detach().sum())
+    assert along == pytest.approx(float((out * case.direction).detach().sum()), rel=1e-4)
+
+
+@pytest.mark.parametrize("width", [16, 24])
+def test_the_module_goes_through_it(width, without_kernels, monkeypatch):
+    torch.manual_seed(0)
+    attention = ContinuousAttention(width, 4, dropout=0.1)
+    x, times = torch.randn(3, 40, width), torch.rand(3, 40).sort().values
+    calls = []
+    fused = fused_knots.fused_attention
+    monkeypatch.setattr(fused_knots, "fused_attention", lambda *given: calls.append(1) or fused(*given))
+    attention(x, times)
+    assert calls == [1]
+    attention(x, times, query_times=times)
+    attention.double()(x.double(), times)
+    attention.float()(x, times, return_weights=True)
+    without_kernels()
+    attention(x, times)
+    assert calls == [1]
