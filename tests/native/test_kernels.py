@@ -59,6 +59,31 @@ def test_sweep_equals_torch(activation, normalize, causal, degree, length, witho
     assert max(relative(a, b) for a, b in zip(gradients, expected_gradients, strict=True)) < 1e-3
 
 
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_sweep_solves_what_is_valid_and_leaves_the_rest_zero(share):
+    torch.manual_seed(0)
+    fields = [ConcatField(16, normalize=True, activation="tanh") for _ in range(2)]
+    parameters = [p for field in fields for p in field.parameters()]
+    times = torch.rand(23, 5, dtype=torch.float64).sort(0).values
+    valid = torch.rand(23, 5) < share
+    pieces = window_pieces(times[0], times[-1], 2.0, 10)
+    start = torch.randn(2, 23, 5, 16, requires_grad=True)
+    results = []
+    for mask in (None, valid):
+        field = stack_fields(fields, torch.float32)
+        solved = solve_trajectories(field, start, times, pieces, 7, heads=2, valid=mask)
+        series = torch.stack(solved.series).transpose(2, 3)
+        kept = torch.where(valid.T[None, :, :, None, None, None, None], series, 0.0)
+        weighed = (kept * torch.linspace(0.5, 1.5, kept.numel()).view(kept.shape)).sum()
+        results.append((kept, series, solved.squares, torch.autograd.grad(weighed, [start, *parameters])))
+    (expected, _, squares, expected_gradients), (found, all_found, found_squares, gradients) = results
+    assert torch.equal(found, expected)
+    assert torch.equal(all_found, found)
+    assert torch.equal(found_squares, squares * valid[None, None, ..., None])
+    for ours, exact in zip(gradients, expected_gradients, strict=True):
+        assert float((ours - exact).abs().max()) <= 1e-5 * float(exact.abs().max())
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("length", [5, 150])

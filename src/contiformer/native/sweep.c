@@ -79,6 +79,9 @@ typedef struct {
     /* sizes; a piece has per_piece steps between nodes, and twice its nodes as terms */
     long states, obs, batch, width, heads, nodes, substeps, per_piece;
     int causal;
+    /* the items to be solved, `each` of every state, in order; NULL: all of them. The others are not written. */
+    long each;
+    const long *items;
     /* constants of the field */
     float floor, amplitude, offset;
     /* inputs: times [obs, batch], grid [nodes, batch], half lengths of the pieces [batch, pieces];
@@ -412,14 +415,18 @@ INLINE void evaluate_at(const int count, const Sweep *w, long state, const doubl
     evaluate(count, w, state, work->stage);
 }
 
+INLINE long item_at(const Sweep *w, long number) {
+    return w->items ? w->items[number] : number;
+}
+
 /* Trajectories of `count` items of one state from `begin` on, and their series. */
 INLINE void forward_group(const int count, const Sweep *w, long begin, Work *work) {
-    const long d = WIDTH(w), state = begin / (w->obs * w->batch);
+    const long d = WIDTH(w), state = begin / w->each;
     Way way[GROUP];
     long crossings = 0;
     place_stages(count, d, work);
     for (int r = 0; r < count; r++) {
-        way[r] = way_of(w, begin + r);
+        way[r] = way_of(w, item_at(w, begin + r));
         crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
     }
     float *values[GROUP];
@@ -528,13 +535,13 @@ INLINE void read_slope(const Sweep *w, const Way *way, long node, const float *r
 
 /* The adjoint of forward_group(). */
 INLINE void backward_group(const int count, const Sweep *w, long begin, Work *work) {
-    const long d = WIDTH(w), state = begin / (w->obs * w->batch);
+    const long d = WIDTH(w), state = begin / w->each;
     const float *values[GROUP], *initial[GROUP];
     Way way[GROUP];
     long crossings = 0;
     place_stages(count, d, work);
     for (int r = 0; r < count; r++) {
-        way[r] = way_of(w, begin + r);
+        way[r] = way_of(w, item_at(w, begin + r));
         crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
         values[r] = w->values + way[r].row * w->nodes * d, initial[r] = w->initial + way[r].row * d;
         memset(w->g_initial + way[r].row * d, 0, d * sizeof(float));
@@ -601,9 +608,8 @@ INLINE void backward_group(const int count, const Sweep *w, long begin, Work *wo
 #define IN_GROUPS(what)                                                            \
     Work work;                                                                     \
     if (make_work(&work, w)) return 1;                                             \
-    const long each = w->obs * w->batch;                                           \
     for (long r = begin; r < end;) {                                               \
-        const long next = (r / each + 1) * each, stop = next < end ? next : end;   \
+        const long next = (r / w->each + 1) * w->each, stop = next < end ? next : end;   \
         for (; r + GROUP <= stop; r += GROUP) what(GROUP, w, r, &work);            \
         for (; r < stop; r++) what(1, w, r, &work);                                \
     }                                                                              \

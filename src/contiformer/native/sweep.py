@@ -25,6 +25,8 @@ class _Sweep(ctypes.Structure):
     _fields_ = (
         *((n, ctypes.c_long) for n in ("states", "obs", "batch", "width", "heads", "nodes", "substeps", "per_piece")),
         ("causal", ctypes.c_int),
+        ("each", ctypes.c_long),
+        ("items", ctypes.c_void_p),
         *((n, ctypes.c_float) for n in ("floor", "amplitude", "offset")),
         *((n, ctypes.c_void_p) for n in ("times", "grid", "half", "initial", "basis", "matrix", "transposed")),
         *((n, ctypes.c_void_p) for n in ("slope", "bias", "gain", "shift", "values")),
@@ -40,7 +42,10 @@ class _Sweep(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Problem:
-    """Everything but the learned part: times [N, B], grid [G, B], half lengths [B, P], and the options."""
+    """Everything but the learned part: times [N, B], grid [G, B], half lengths [B, P], and the options.
+
+    ``items`` are the trajectories to be solved, sequence by sequence of each state; None: all.
+    """
 
     times: Tensor
     grid: Tensor
@@ -50,6 +55,7 @@ class _Problem:
     nodes: int
     causal: bool
     constants: tuple[float | None, float, float]
+    items: Tensor | None
 
     def described(self, given: list[Tensor | None], values: Tensor) -> _Sweep:
         """The struct for these tensors, which must outlive it."""
@@ -58,10 +64,20 @@ class _Problem:
         floor, amplitude, offset = self.constants
         struct = _Sweep(*initial.shape, self.heads, len(self.grid), substeps_for(self.nodes), self.nodes - 1)
         struct.causal = int(self.causal)
+        struct.each = self.rows(initial) // max(1, initial.shape[0])
         struct.floor, struct.amplitude, struct.offset = -1.0 if floor is None else floor, amplitude, offset
         struct.point_to(times=self.times, grid=self.grid, half=self.half, basis=self.basis, values=values)
+        struct.point_to(items=self.items)
         struct.point_to(initial=initial, matrix=matrix, slope=slope, bias=bias, gain=gain, shift=shift)
         return struct
+
+    def rows(self, initial: Tensor) -> int:
+        """How many trajectories are solved."""
+        return initial[..., 0].numel() if self.items is None else len(self.items)
+
+    def result(self, like: Tensor, *shape: int) -> Tensor:
+        """What the kernel fills, with zeros where it does not."""
+        return like.new_empty(shape) if self.items is None else like.new_zeros(shape)
 
 
 def usable(initial: Tensor) -> bool:
@@ -78,15 +94,21 @@ def solve(
     heads: int,
     parameters: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
     constants: tuple[float | None, float, float],
+    valid: Tensor | None = None,
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Series [B, H, N, P, M, dk] of each state, and the squares that ``Trajectories`` keeps of them."""
+    """Series [B, H, N, P, M, dk] of each state, and the squares that ``Trajectories`` keeps of them.
+
+    Where ``valid`` [N, B] is false, both are zero.
+    """
     if initial.shape[-1] % heads:
         raise ValueError(f"a width of {initial.shape[-1]} cannot be divided among {heads} heads")
     nodes = basis.shape[0] // 2
     clock = (times, node_times(pieces, nodes).T, pieces.half_lengths)
     # the kernel reads doubles
     when, grid, half = (part.to(torch.float64).contiguous() for part in clock)
-    problem = _Problem(when, grid, half, basis.contiguous(), heads, nodes, causal, constants)
+    problem = _Problem(
+        when, grid, half, basis.contiguous(), heads, nodes, causal, constants, _items(valid, initial.shape[0])
+    )
     *series, squares = _NativeSweep.apply(initial, *parameters, problem)
     return tuple(series), squares
 
@@ -105,16 +127,17 @@ class _NativeSweep(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         given = [None if x is None else x.contiguous() for x in (initial, matrix, slope, bias, gain, shift)]
         states, obs, batch, width = initial.shape
-        pieces, rows, heads = problem.half.shape[1], states * obs * batch, problem.heads
-        values = initial.new_empty(rows, len(problem.grid), width)
+        pieces, rows, heads = problem.half.shape[1], problem.rows(initial), problem.heads
+        values = initial.new_empty(states * obs * batch, len(problem.grid), width)
         shape = (batch, heads, obs, pieces, 2 * problem.nodes, width // heads)
-        series = [initial.new_empty(shape) for _ in range(states)]
-        squares = initial.new_empty(2, states, obs, batch, pieces)
+        series = [problem.result(initial, *shape) for _ in range(states)]
+        squares = problem.result(initial, 2, states, obs, batch, pieces)
         struct = problem.described(given, values)
         where = _addresses(series)
         struct.series = ctypes.addressof(where)
         struct.point_to(squares=squares)
-        share_out("sweep_forward", [struct] * threads_for(rows, _ROWS_PER_THREAD), rows)
+        if rows:
+            share_out("sweep_forward", [struct] * threads_for(rows, _ROWS_PER_THREAD), rows)
         ctx.problem = problem
         ctx.save_for_backward(*given, values)
         ctx.mark_non_differentiable(squares)
@@ -125,10 +148,10 @@ class _NativeSweep(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         *given, values = ctx.saved_tensors
         initial, matrix = given[:2]
-        rows = initial[..., 0].numel()
+        rows = ctx.problem.rows(initial)
         g_series = [g.contiguous() for g in gradients[:-1]]
         where = _addresses(g_series)
-        g_initial = torch.empty_like(initial)
+        g_initial = ctx.problem.result(initial, *initial.shape)
         transposed = matrix.mT.contiguous()
         share = threads_for(rows, _ROWS_PER_THREAD)
         # every thread sums the gradients of the parameters for itself
@@ -141,8 +164,18 @@ class _NativeSweep(torch.autograd.Function):
             names = ("g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")
             struct.point_to(**{k: None if x is None else x[n] for k, x in zip(names, sums, strict=True)})
             sweeps.append(struct)
-        share_out("sweep_backward", sweeps, rows)
+        if rows:
+            share_out("sweep_backward", sweeps, rows)
         return g_initial, *(None if total is None else total.sum(0) for total in sums), None
+
+
+def _items(valid: Tensor | None, states: int) -> Tensor | None:
+    """Numbers of the valid trajectories in the order of the kernel: state, sequence, observation."""
+    if valid is None:
+        return None
+    of_one = torch.nonzero(valid.T.flatten()).squeeze(1)
+    items = torch.cat([of_one + state * valid.numel() for state in range(states)])
+    return items.to(torch.int64 if ctypes.sizeof(ctypes.c_long) == 8 else torch.int32)
 
 
 def _addresses(tensors: list[Tensor]) -> ctypes.Array[ctypes.c_void_p]:

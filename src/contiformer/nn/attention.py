@@ -332,9 +332,11 @@ class ContinuousAttention(nn.Module):
             starts, fields = [*starts, v], [*fields, self.value_field]
         initial = torch.stack(starts).transpose(1, 2).contiguous()
         field = stack_fields(fields, initial.dtype)
-        return solve_trajectories(
-            field, initial, seen.times.T, pieces, degree, causal=rule.causal, heads=self.n_heads
-        ), pieces
+        valid = None if seen.complete else seen.valid.T
+        solved = solve_trajectories(
+            field, initial, seen.times.T, pieces, degree, causal=rule.causal, heads=self.n_heads, valid=valid
+        )
+        return solved, pieces
 
     def _keys(
         self,

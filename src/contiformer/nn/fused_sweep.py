@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -67,13 +67,14 @@ class SigmoidField:
         basis: Tensor,
         causal: bool,
         heads: int,
+        valid: Bool[Tensor, "obs batch"] | None,
     ) -> tuple[tuple[Tensor, ...], Tensor] | None:
         """Series and their squares in C, where that was compiled."""
         if not sweep.usable(initial):
             return None
         parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
         constants = (self.floor, self.amplitude, self.offset)
-        return sweep.solve(initial, times, pieces, basis, causal, heads, parameters, constants)
+        return sweep.solve(initial, times, pieces, basis, causal, heads, parameters, constants, valid)
 
     def sweep(
         self, initial: Float[Tensor, "states obs batch d"], times: Tensor, pieces: Pieces, nodes: int, causal: bool

@@ -162,6 +162,7 @@ def solve_trajectories(
     *,
     causal: bool = False,
     heads: int = 1,
+    valid: Bool[Tensor, "obs batch"] | None = None,
 ) -> Trajectories:
     """Trajectories through ``initial`` at ``times`` under ``field``, over all pieces, in both directions.
 
@@ -173,12 +174,13 @@ def solve_trajectories(
     the observation's own piece, and what lies before that piece is left constant.
 
     A field with a method ``sweep`` brings its own faster way to the same values and derivatives, one with a method
-    ``solve`` to the series themselves (or None, where it cannot). ``heads`` only arranges the result.
+    ``solve`` to the series themselves (or None, where it cannot). ``heads`` only arranges the result. Nobody reads the
+    trajectories that are not ``valid``: a faster way may leave them zero.
     """
     nodes = nodes_for_degree(degree)
     matrix = _coefficient_matrix(nodes, initial)
     solve = getattr(field, "solve", None)
-    solved = None if solve is None else solve(initial, times, pieces, matrix, causal, heads)
+    solved = None if solve is None else solve(initial, times, pieces, matrix, causal, heads, valid)
     if solved is not None:
         series, squares = solved
         return Trajectories(series, squares, pieces, initial)
