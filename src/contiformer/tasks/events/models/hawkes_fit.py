@@ -10,10 +10,10 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-from contiformer.data.errors import DataError
 from contiformer.data.event_scaling import EventScaling
 from contiformer.data.events import EventSet
 from contiformer.tasks.events.models.hawkes import Decay, HawkesModel
+from contiformer.tasks.events.models.hawkes_sums import ChainSums, PairSums, Sums
 
 #: Least jump and largest decay, per mean wait; events at one time would drive a decay to infinity.
 _LEAST_ALPHA, _MOST_BETA = 1e-6, 1e3
@@ -21,8 +21,6 @@ _LEAST_ALPHA, _MOST_BETA = 1e-6, 1e3
 _LEAST_BETA = 0.1
 #: Decays that are tried as a start.
 _STARTS = (0.1, 0.5, 2.0, 10.0)
-#: Pairs of events in one sequence, at most (16 bytes each).
-_MOST_PAIRS = 200_000_000
 #: Standard errors take the inverse of a matrix of this size at most.
 _MOST_ERRORS = 150
 
@@ -59,8 +57,8 @@ def fit_hawkes(
 
     The search is over logarithms of the parameters. It begins at moments: half of each type's mean rate without a
     cause, the other half caused by the type of the event right before, in the proportions of the data, with the best of
-    a few decays. The likelihood is not concave in β, so a better maximum may exist. Its sums run over all pairs of
-    events in a sequence: time and memory grow with the square of the length.
+    a few decays. The likelihood is not concave in β, so a better maximum may exist. With a decay for each pair of types
+    its sums run over all pairs of events in a sequence: time and memory grow with the square of the length.
 
     Bounds keep it defined on sparse data: ``μ_k`` is at least half an event in all the time observed, so that a type
     that was never seen is not impossible; α is at least 1e-6 per mean wait, which it is for types of which one never
@@ -141,32 +139,21 @@ class _Likelihood:
     def __init__(self, data: EventSet, *, shared: bool) -> None:
         self.K, self.shared = data.num_types, shared
         K = self.K
-        pairs = sum(len(s) * (len(s) - 1) // 2 for s in data)
-        if pairs > _MOST_PAIRS:
-            raise DataError(f"sequences with {pairs:.3g} pairs of events", remedy="cut the sequences into shorter ones")
-        rows, codes, ages, kinds = [], [], [], []
+        sequences = [s for s in data if len(s) > 1]
         left: list[list[NDArray[np.float64]]] = [[] for _ in range(K)]
-        self.time, self.events, self.longest = 0.0, 0, 0.0
+        self.time, self.longest = 0.0, 0.0
         self.follow = np.zeros((K, K))
-        for sequence in data:
-            times, types, n = sequence.times, sequence.types, len(sequence)
-            if n < 2:
-                continue
-            late, early = np.tril_indices(n, -1)
-            rows.append((late + (self.events - 1)).astype(np.int32))
-            codes.append((types[late] * K + types[early]).astype(np.int32))
-            ages.append(times[late] - times[early])
-            kinds.append(types[1:])
+        for sequence in sequences:
+            times, types = sequence.times, sequence.types
             np.add.at(self.follow, (types[1:], types[:-1]), 1)
             for kind in np.unique(types):
                 left[kind].append(times[-1] - times[types == kind])
             self.time += times[-1] - times[0]
             self.longest = max(self.longest, times[-1] - times[0])
-            self.events += n - 1
-        self.rows, self.codes, self.ages, self.kinds = (np.concatenate(x) for x in (rows, codes, ages, kinds))
+        self.sums: Sums = (ChainSums if shared else PairSums)(sequences, K)
+        self.events = len(self.sums.kinds)
         self.left = [np.concatenate([*x, np.zeros(0)]) for x in left]
-        self.counts = np.bincount(self.kinds, minlength=K)
-        self.seen = np.bincount(self.codes, minlength=K * K).reshape(K, K) > 0
+        self.counts = np.bincount(self.sums.kinds, minlength=K)
 
     def split(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """[K], [K, K], and [K, K] or a number."""
@@ -185,7 +172,7 @@ class _Likelihood:
         rates = (self.counts + 0.5) / self.time
         causes = self.follow.sum(0)
         caused = (self.follow + rates[:, None] / rates.sum()) / (causes + 1)
-        caused = np.where(self.seen, caused, 1e-12)  # below the bound, where its best value is
+        caused = np.where(self.sums.seen, caused, 1e-12)  # below the bound, where its best value is
         decay = np.full(1 if self.shared else self.K**2, beta)
         return np.log(np.concatenate([rates / 2, (beta * caused / 2).ravel(), decay]))
 
@@ -208,11 +195,7 @@ class _Likelihood:
         K = self.K
         mu, alpha, beta = self.parameters(x)
         wide = np.broadcast_to(beta, (K, K))
-        part = alpha.ravel()[self.codes] * np.exp(-wide.ravel()[self.codes] * self.ages)
-        rate = mu[self.kinds] + np.bincount(self.rows, part, self.events)
-        part /= rate[self.rows]
-        by_alpha = np.bincount(self.codes, part, K * K).reshape(K, K)
-        by_beta = -wide * np.bincount(self.codes, part * self.ages, K * K).reshape(K, K)
+        rate, by_alpha, by_beta = self.sums(mu, alpha, beta)
         mass, tail = np.zeros((K, K)), np.zeros((K, K))
         for kind, left in enumerate(self.left):
             # one column of α and β; with a shared β all of its rows are alike
@@ -221,9 +204,10 @@ class _Likelihood:
             tail[:, kind] = (left[:, None] * np.exp(-exponent)).sum(0)
         expected = alpha / wide * mass
         value = np.log(rate).sum() - mu.sum() * self.time - expected.sum()
-        by_mu = np.bincount(self.kinds, mu[self.kinds] / rate, K) - mu * self.time
-        by_beta = by_beta + expected - alpha * tail
-        slope = np.concatenate(
-            [by_mu, (by_alpha - expected).ravel(), [by_beta.sum()] if self.shared else by_beta.ravel()]
-        )
+        kinds = self.sums.kinds
+        by_mu = np.bincount(kinds, mu[kinds] / rate, K) - mu * self.time
+        # how the expected number of events depends on the decays
+        fewer = expected - alpha * tail
+        decays = np.ravel(by_beta + (fewer.sum() if self.shared else fewer))
+        slope = np.concatenate([by_mu, (by_alpha - expected).ravel(), decays])
         return -float(value) / self.events, -slope / self.events
