@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from contiformer.data.catalog import store
 from contiformer.data.synthetic import hawkes_set, oscillator_set
 from contiformer.experiments import ablations, catalogue, events, pendulum, spirals, theorem, uea
 from contiformer.experiments.cell import Cell
 from contiformer.experiments.experiment import best_epoch
 from contiformer.experiments.paper import printed
+from contiformer.experiments.presence import _not_here, not_here
 from contiformer.experiments.running import run_cells
 from contiformer.experiments.store import Store
 
@@ -140,3 +143,19 @@ def test_the_best_epoch():
     history = [{"a": 1.0, "b": 5.0}, {"a": 3.0, "b": 6.0}, {"a": 2.0, "b": 4.0}]
     assert best_epoch(history, "a", "max") == history[1]
     assert best_epoch(history, "b", "min") == history[2]
+
+
+def test_a_set_of_which_a_file_is_missing_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "roots", lambda: (tmp_path,))
+    cell = Cell("uea", "Libras", "drop30", "contiformer", 0, "honest")
+    assert not_here(cell) == "no data: Libras is not here"
+    folder = tmp_path / "uea" / "Libras"
+    folder.mkdir(parents=True)
+    (folder / "Libras_TRAIN.ts.gz").touch()
+    _not_here.cache_clear()
+    assert not_here(cell) == "no data: parts of Libras are not here"
+    (folder / "Libras_TEST.ts.gz").touch()
+    _not_here.cache_clear()
+    assert not_here(cell) is None
+    assert not_here(replace(cell, data="Synthetic")) is None
+    _not_here.cache_clear()
