@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import numpy as np
 import pytest
 
+from contiformer import Classifier
 from contiformer.estimators import ESTIMATORS
 from contiformer.training.options import TrainingOptions
+from tests.estimators.problems import TINY
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -22,3 +25,8 @@ def test_every_option_of_the_training_is_a_parameter_and_arrives(name):
 def test_options_that_cannot_be_trained_with_are_refused(name):
     with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
         ESTIMATORS[name](learning_rate=-1.0)._training_options()
+
+
+def test_mixed_precision_clips_gradients_too(X, y):
+    model = Classifier(**{**TINY, "precision": "bf16-mixed", "accelerator": "cpu", "gradient_clip": 1.0}).fit(X, y)
+    assert np.isfinite(model.predict_proba(X)).all()

@@ -63,6 +63,16 @@ def test_a_folder_from_before_heads_followed_the_width_keeps_its_four(saved, ver
     assert Classifier.load(saved).tasks_[0].backbone.model.layers[0].attention.n_heads == heads
 
 
+@pytest.mark.parametrize("options", [None, [1]])
+def test_damage_in_an_old_folder_is_told(saved, options):
+    path = saved / "config.json"
+    config = json.loads(path.read_text())
+    config["model"]["backbone_options"] = options
+    path.write_text(json.dumps({**config, "format": 1}))
+    with pytest.raises(DataError, match="damaged"):
+        Classifier.load(saved)
+
+
 def test_a_model_with_everything(X, tmp_path):
     model = Classifier(class_weight={0: 1.0, 1: 2.0}, members=2, **{**TINY, "d_model": np.int64(8)})
     model.fit(X, [0, 1] * 6).save(tmp_path)

@@ -55,3 +55,9 @@ def test_layouts_that_are_not_contiguous():
     out = Dropout(0.5)(x)
     assert out.shape == x.shape
     assert 0.4 < float((out == 0).double().mean()) < 0.6
+
+
+def test_a_compiler_sees_one_graph():
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), Dropout(0.5), torch.nn.Linear(4, 4))
+    compiled = torch.compile(layers, backend="eager", fullgraph=True)
+    assert compiled(torch.randn(3, 4)).shape == (3, 4)

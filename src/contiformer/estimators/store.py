@@ -109,10 +109,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
     """What an older folder leaves to the defaults of its day, said."""
     model = config.get("model")
-    if config["format"] < 2 and isinstance(model, dict) and model.get("backbone") == "contiformer":
-        options = {"n_heads": _HEADS_OF_FORMAT_1, **model.get("backbone_options", {})}
-        return {**config, "model": {**model, "backbone_options": options}}
-    return config
+    if config["format"] >= 2 or not isinstance(model, dict) or model.get("backbone") != "contiformer":
+        return config
+    options = model.get("backbone_options")
+    # anything else is damage, which is told where the model is made
+    if not isinstance(options, dict):
+        return config
+    return {**config, "model": {**model, "backbone_options": {"n_heads": _HEADS_OF_FORMAT_1, **options}}}
 
 
 def load(folder: Path, kind: type[Learner], device: str) -> Learner:

@@ -14,12 +14,16 @@ _PER_DRAW = 64 // BITS
 def kept(like: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
     """A factor for each element: zero with probability ``share``, else what keeps the mean.
 
-    PyTorch spends two 32-bit numbers of a serial generator on each element; here four elements share them.
+    On a CPU PyTorch spends two 32-bit numbers of a serial generator on each element; here four elements share them.
+    Other devices draw in parallel, and not all of them draw 64 bits.
 
     Example:
         >>> kept(torch.ones(1000), 0.25).unique().tolist()
         [0.0, 1.3333333730697632]
     """
+    if like.device.type != "cpu":
+        drawn = torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+        return (drawn >= share).to(like.dtype).div_(1 - share)
     dropped = round(share * 2**BITS)
     if dropped in (0, 2**BITS):
         return torch.full_like(like, 1.0 if dropped == 0 else 0.0)
@@ -38,6 +42,8 @@ class Dropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         """Zero a share of the elements while training."""
-        if not self.training or self.p == 0 or self.inplace or input.device.type != "cpu":
+        # a compiler has a dropout of its own, and cannot look into this one
+        theirs = self.inplace or input.device.type != "cpu" or torch.compiler.is_compiling()
+        if not self.training or self.p == 0 or theirs:
             return dropout(input, self.p, self.training, self.inplace)
         return input * kept(input.detach(), self.p)

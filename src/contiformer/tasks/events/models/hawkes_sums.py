@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -82,40 +83,38 @@ class ChainSums:
         self.num_types = num_types
         ordered = sorted(sequences, key=len, reverse=True)
         lengths = np.array([len(s) for s in ordered])
-        #: how many sequences have an event with this number
-        self.active = [int((lengths > step).sum()) for step in range(1, lengths[0])]
-        self.waits, self.before = [], []
-        kinds = []
-        for step, count in enumerate(self.active, start=1):
-            self.waits.append(np.array([s.times[step] - s.times[step - 1] for s in ordered[:count]]))
-            self.before.append(np.array([s.types[step - 1] for s in ordered[:count]]))
-            kinds.append(np.array([s.types[step] for s in ordered[:count]]))
-        self.kinds = np.concatenate(kinds)
-        self.is_kind = np.eye(num_types)[self.kinds]
-        counts, _ = self._earlier(0.0)
-        self.seen = self.is_kind.T @ counts > 0
+        self.waits, self.before, self.steps = [], [], []
+        for step in range(1, lengths[0]):
+            here = ordered[: int((lengths > step).sum())]
+            self.waits.append(np.array([s.times[step] - s.times[step - 1] for s in here]))
+            self.before.append(np.array([s.types[step - 1] for s in here]))
+            self.steps.append(np.array([s.types[step] for s in here]))
+        self.kinds = np.concatenate(self.steps)
+        self.rows = np.eye(num_types)
+        self.seen = np.zeros((num_types, num_types), dtype=bool)
+        for kind, counts, _ in self._earlier(0.0):
+            self.seen |= self.rows[kind].T @ counts > 0
 
     def __call__(self, mu: NDArray[np.float64], alpha: NDArray[np.float64], beta: NDArray[np.float64]) -> EventTerm:
         """``Σ_j α[k_i, j] R_i[j]``."""
-        decay = float(beta)
-        sums, aged = self._earlier(decay)
-        rate = mu[self.kinds] + np.einsum("ij,ij->i", alpha[self.kinds], sums)
-        by_alpha = alpha * (self.is_kind.T @ (sums / rate[:, None]))
-        by_beta = -decay * float((alpha * (self.is_kind.T @ (aged / rate[:, None]))).sum())
-        return EventTerm(rate, by_alpha, by_beta)
+        decay, rates = float(beta), []
+        by_alpha, by_beta = np.zeros_like(alpha), np.zeros_like(alpha)
+        for kind, R, S in self._earlier(decay):
+            rate = mu[kind] + np.einsum("ij,ij->i", alpha[kind], R)
+            share = (self.rows[kind] / rate[:, None]).T
+            by_alpha += share @ R
+            by_beta += share @ S
+            rates.append(rate)
+        return EventTerm(np.concatenate(rates), alpha * by_alpha, -decay * float((alpha * by_beta).sum()))
 
-    def _earlier(self, decay: float) -> tuple[Float64[np.ndarray, "events types"], Float64[np.ndarray, "events types"]]:
-        """R and S at every event."""
-        sums, aged = (np.empty((len(self.kinds), self.num_types)) for _ in range(2))
-        R, S = (np.zeros((self.active[0], self.num_types)) for _ in range(2))
-        done = 0
-        for count, wait, kind in zip(self.active, self.waits, self.before, strict=True):
-            R, S = R[:count], S[:count]
-            R[np.arange(count), kind] += 1
+    def _earlier(self, decay: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
+        """Types, R and S of the second events, of the third and so on; what R and S are kept in is used again."""
+        R, S = (np.zeros((len(self.waits[0]), self.num_types)) for _ in range(2))
+        for wait, before, kind in zip(self.waits, self.before, self.steps, strict=True):
+            R, S = R[: len(wait)], S[: len(wait)]
+            R[np.arange(len(wait)), before] += 1
             faded = np.exp(-decay * wait)[:, None]
             S += wait[:, None] * R
             S *= faded
             R *= faded
-            sums[done : done + count], aged[done : done + count] = R, S
-            done += count
-        return sums, aged
+            yield kind, R, S
