@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, overload
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from contiformer.nn.fields import Activation, FieldName, make_field, stack_fields
@@ -40,6 +40,23 @@ RESOLVED = 5e-4
 PIECE, PIECE_AT_POINTS = 1.0, 1.5
 MAX_PIECES = 64
 MAX_CAUSAL_PIECES = 4096
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a pass is about: observations, the path of the queries, keys and values [B, N, d], and how to attend."""
+
+    seen: Observations
+    path: PiecewisePolynomial
+    k: Tensor
+    v: Tensor
+    rule: AttentionRule
+    return_weights: bool
+
+    def select(self, index: Int[Tensor, " some"]) -> _Asked:
+        """The same for some of the sequences."""
+        path = PiecewisePolynomial(self.path.knots[index], self.path.coefficients[index])
+        return replace(self, seen=self.seen.select(index), path=path, k=self.k[index], v=self.v[index])
 
 
 class ContinuousAttention(nn.Module):
@@ -223,7 +240,7 @@ class ContinuousAttention(nn.Module):
                 path, k, v, seen, self.key_field, self.value_field, rule, self.n_heads, self.step_size
             )
         else:
-            out, weights = self._spectral(seen, path, k, v, rule, return_weights)
+            out, weights = self._spectral(_Asked(seen, path, k, v, rule, return_weights))
         return out.transpose(1, 2).flatten(2), weights if return_weights else None
 
     def _may_move_ties(self, seen: Observations) -> bool:
@@ -231,56 +248,36 @@ class ContinuousAttention(nn.Module):
         plain = self.method == "spectral" and self.interpolation == "linear" and not self.rule.causal
         return plain and seen.query_times is None and not seen.distinct_knots
 
-    def _spectral(
-        self,
-        seen: Observations,
-        path: PiecewisePolynomial,
-        k: Tensor,
-        v: Tensor,
-        rule: AttentionRule,
-        return_weights: bool,
-        level: int = 0,
-    ) -> tuple[Tensor, Tensor | None]:
+    def _spectral(self, asked: _Asked, level: int = 0) -> tuple[Tensor, Tensor | None]:
         """Solve the trajectories and attend; sequences that are not resolved go through again at a higher degree."""
+        seen, rule = asked.seen, asked.rule
         automatic = self.degree == "auto" and not rule.causal
         degree = AUTO_DEGREES[level] if automatic else CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)
-        solved, pieces = self._trajectories(seen, k, v, rule, degree)
+        solved, pieces = self._trajectories(seen, asked.k, asked.v, rule, degree)
         coarse = None if solved is None else _coarse(solved, seen, rule.causal)
         if solved is not None and coarse is not None:
             if automatic and level + 1 < len(AUTO_DEGREES):
-                kept = solved if _worth_keeping(*coarse) else None
-                return self._refine(seen, path, k, v, rule, return_weights, level, coarse[0], kept)
+                return self._refine(asked, level, coarse[0], solved if _worth_keeping(*coarse) else None)
             advice = f"Raise degree above {degree}, pass a smaller piece_length than {self._piece(seen):g}, "
             warn_unresolved(coarse[1], degree, advice + "or scale the times so that a sequence spans less.")
-        return self._attend_solved(seen, path, k, v, rule, return_weights, solved, pieces)
+        return self._attend_solved(asked, solved, pieces)
 
     def _attend_solved(
-        self,
-        seen: Observations,
-        path: PiecewisePolynomial,
-        k: Tensor,
-        v: Tensor,
-        rule: AttentionRule,
-        return_weights: bool,
-        solved: Trajectories | None,
-        pieces: Pieces,
+        self, asked: _Asked, solved: Trajectories | None, pieces: Pieces
     ) -> tuple[Tensor, Tensor | None]:
-        keys = self._keys(seen, k, v, solved, pieces, rule)
+        seen, rule = asked.seen, asked.rule
+        keys = self._keys(seen, asked.k, asked.v, solved, pieces, rule)
         return spectral_attention(
-            path, keys, seen.query_times, rule, distinct=seen.distinct_knots, return_weights=return_weights
+            asked.path,
+            keys,
+            seen.query_times,
+            rule,
+            distinct=seen.distinct_knots,
+            return_weights=asked.return_weights,
         )
 
     def _refine(
-        self,
-        seen: Observations,
-        path: PiecewisePolynomial,
-        k: Tensor,
-        v: Tensor,
-        rule: AttentionRule,
-        return_weights: bool,
-        level: int,
-        coarse: Bool[Tensor, " batch"],
-        solved: Trajectories | None,
+        self, asked: _Asked, level: int, coarse: Bool[Tensor, " batch"], solved: Trajectories | None
     ) -> tuple[Tensor, Tensor | None]:
         """Each sequence at the degree it needs itself, so that its output does not depend on its batch mates.
 
@@ -289,14 +286,14 @@ class ContinuousAttention(nn.Module):
         parts = []
         where = [torch.nonzero(chosen).squeeze(1) for chosen in (~coarse, coarse)]
         for index, at in zip(where, (level, level + 1), strict=True):
-            if len(index):
-                part = PiecewisePolynomial(path.knots[index], path.coefficients[index])
-                some = (seen.select(index), part, k[index], v[index], rule, return_weights)
-                if at == level and solved is not None:
-                    chosen = solved.select(index)
-                    parts.append(self._attend_solved(*some, chosen, chosen.pieces))
-                else:
-                    parts.append(self._spectral(*some, at))
+            if not len(index):
+                continue
+            some = asked.select(index)
+            if at == level and solved is not None:
+                chosen = solved.select(index)
+                parts.append(self._attend_solved(some, chosen, chosen.pieces))
+            else:
+                parts.append(self._spectral(some, at))
         back = torch.argsort(torch.cat(where))
         out = torch.cat([part[0] for part in parts])[back]
         weights = [part[1] for part in parts if part[1] is not None]
