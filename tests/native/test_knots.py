@@ -234,3 +234,10 @@ def test_the_module_goes_through_it(width, without_kernels, monkeypatch):
     without_kernels()
     attention(x, times)
     assert calls == [1]
+
+
+def test_a_share_that_rounds_to_all_drops_all():
+    torch.manual_seed(0)
+    attention = ContinuousAttention(16, 2, dropout=1 - 1e-9).train()
+    out = attention(torch.randn(3, 200, 16), torch.rand(3, 200, dtype=torch.float64).sort().values)
+    assert torch.equal(out, attention.out_proj.bias.expand_as(out))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer.native.library import share_out, threads_for
+from contiformer.native.library import Struct, share_out, threads_for
 
 #: Fewer elements than this are not worth a second thread.
 _ELEMENTS_PER_THREAD = 2**13
@@ -49,7 +49,7 @@ def outward_sums(each: Tensor) -> Tensor:
     return _Outward.apply(each)
 
 
-class GapSoftmax(ctypes.Structure):
+class GapSoftmax(Struct):
     """The struct of attention.c: rows of sums that are to be divided by differences of times before the softmax."""
 
     _fields_ = (
@@ -59,11 +59,6 @@ class GapSoftmax(ctypes.Structure):
         *((n, ctypes.c_void_p) for n in ("time", "valid", "before", "after", "left", "right", "within")),
         *((n, ctypes.c_void_p) for n in ("weights", "g", "g_left", "g_right", "g_within")),
     )
-
-    def point_to(self, **tensors: Tensor | None) -> None:
-        """Set the pointers of these names; the tensors must be contiguous and outlive the struct."""
-        for name, tensor in tensors.items():
-            setattr(self, name, None if tensor is None else tensor.data_ptr())
 
 
 def gap_softmax(name: str, struct: GapSoftmax, items: int) -> None:

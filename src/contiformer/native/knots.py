@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer.native.library import share_out, threads_for
+from contiformer.native.library import Struct, share_out, threads_for
 
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**16
@@ -19,7 +19,7 @@ _WORK_PER_THREAD = 2**16
 BITS = 24
 
 
-class _Knots(ctypes.Structure):
+class _Knots(Struct):
     """The struct of knots.c."""
 
     _fields_ = (
@@ -31,11 +31,6 @@ class _Knots(ctypes.Structure):
         *((n, ctypes.c_void_p) for n in ("series", "values", "path", "key", "out", "weights")),
         *((n, ctypes.c_void_p) for n in ("g_out", "g_series", "g_values", "g_path", "g_key")),
     )
-
-    def point_to(self, **tensors: Tensor | None) -> None:
-        """Set the pointers of these names; the tensors must be contiguous and outlive the struct."""
-        for name, tensor in tensors.items():
-            setattr(self, name, None if tensor is None else tensor.data_ptr())
 
 
 @dataclass(frozen=True)
@@ -60,10 +55,10 @@ class Knots:
         """The struct for these tensors, which must outlive it."""
         series, values, path, key = given
         _, heads, length, terms, key_width = series.shape
-        dropped = min(round(self.dropout * 2**BITS), 2**BITS - 1)
+        dropped = round(self.dropout * 2**BITS)
         struct = _Knots(heads, length, terms, path.shape[2], len(self.nodes), key_width, values.shape[-1])
         struct.seed, struct.causal, struct.dropped = self.seed, int(self.causal), dropped
-        struct.kept, struct.scale = 1 / (1 - dropped / 2**BITS), self.scale
+        struct.kept, struct.scale = 2**BITS / max(1, 2**BITS - dropped), self.scale
         struct.point_to(time=self.time, edges=self.edges, valid=self.valid, node=self.nodes, share=self.shares)
         struct.point_to(series=series, values=values, path=path, key=key, weights=weights)
         return struct

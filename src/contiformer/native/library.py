@@ -53,6 +53,15 @@ def threads_for(items: int, per_thread: int) -> int:
     return max(1, min(torch.get_num_threads(), items // per_thread))
 
 
+class Struct(ctypes.Structure):
+    """Of a kernel: numbers, and pointers to tensors."""
+
+    def point_to(self, **tensors: Tensor | None) -> None:
+        """Set the pointers of these names; the tensors must be contiguous and outlive the struct."""
+        for name, tensor in tensors.items():
+            setattr(self, name, None if tensor is None else tensor.data_ptr())
+
+
 def share_out(name: str, works: Sequence[ctypes.Structure], items: int) -> None:
     """Divide the items into one contiguous range for each struct, and call the kernel ``name`` on all of them at once.
 

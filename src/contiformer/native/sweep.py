@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer.native.library import share_out, threads_for
+from contiformer.native.library import Struct, share_out, threads_for
 from contiformer.native.library import usable as kernels_usable
 from contiformer.paths.trajectories import Pieces, node_times, substeps_for
 
@@ -19,7 +19,7 @@ _LANES = 8
 _ROWS_PER_THREAD = 64
 
 
-class _Sweep(ctypes.Structure):
+class _Sweep(Struct):
     """The struct of sweep.c."""
 
     _fields_ = (
@@ -33,11 +33,6 @@ class _Sweep(ctypes.Structure):
         *((n, ctypes.c_void_p) for n in ("series", "g_series", "squares")),
         *((n, ctypes.c_void_p) for n in ("g_initial", "g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")),
     )
-
-    def point_to(self, **tensors: Tensor | None) -> None:
-        """Set the pointers of these names; the tensors must be contiguous and outlive the struct."""
-        for name, tensor in tensors.items():
-            setattr(self, name, None if tensor is None else tensor.data_ptr())
 
 
 @dataclass(frozen=True)
