@@ -7,7 +7,7 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
@@ -15,6 +15,7 @@ from contiformer.tasks.events.heads.base import log_softplus, mean_rates
 from contiformer.tasks.events.inputs import EventInput, waits_before
 from contiformer.tasks.events.intensity import IntensityModel
 from contiformer.tasks.events.memory import Memory
+from contiformer.tasks.events.models.decaying_cells import decaying_cells
 
 
 class NeuralHawkesModel(IntensityModel):
@@ -62,32 +63,13 @@ class NeuralHawkesModel(IntensityModel):
         self.log_scale = nn.Parameter(torch.log(mean_rates(scaling) / math.log(2)))
 
     def remember(self, events: EventBatch) -> Memory:
-        """The cells after each event; everything that does not depend on them is computed before the loop."""
-        d, batch = self.d_model, len(events)
-        begin = self.from_input(self.begin).expand(batch, -1)
-        inputs = self.from_input(self.dropout(self.input(events)))
-        waits = waits_before(events, inputs.dtype).unsqueeze(-1)
-        cells = self._update(begin, inputs.new_zeros(batch, 2, d))
-        rows = []
-        for gates, wait in zip(inputs.unbind(1), waits.unbind(1), strict=True):
-            both, decay, out = cells
-            rest = both[:, 1]
-            now = torch.lerp(rest, both[:, 0], torch.exp(-decay * wait))
-            hidden = out * torch.tanh(now)
-            cells = self._update(gates + self.from_state(hidden), torch.stack([now, rest], 1))
-            rows.append(cells)
-        if not rows:
-            nothing = inputs.new_zeros(batch, 0, d)
-            return Memory(dict.fromkeys(("cell", "rest", "decay", "out"), nothing))
-        both, decay, out = (torch.stack(parts, 1) for parts in zip(*rows, strict=True))
+        """The cells after each event; everything that does not depend on them is computed before the recurrence."""
+        begin = self.from_input(self.begin).expand(len(events), 1, -1)
+        gates = torch.cat([begin, self.from_input(self.dropout(self.input(events)))], 1)
+        waits = pad(waits_before(events, gates.dtype), (1, 0))
+        after = decaying_cells(gates.transpose(0, 1), waits.T, self.from_state.weight)
+        both, decay, out = (x[1:].transpose(0, 1) for x in after)
         return Memory({"cell": both[:, :, 0], "rest": both[:, :, 1], "decay": decay, "out": out})
-
-    def _update(self, gates: Float[Tensor, "batch gates"], both: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """From c(t_i) and c̄ before the event, [B, 2, d], to those after it; and δ and o."""
-        d = self.d_model
-        shares, decay = gates[:, : 6 * d].sigmoid().unflatten(-1, (6, d)), softplus(gates[:, 6 * d :])
-        keep, write, out, new = shares[:, :2], shares[:, 2:4], shares[:, 4], 2 * shares[:, 5:] - 1
-        return torch.addcmul(keep * both, write, new), decay, out
 
     def _hidden(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments d"]:
         """``h(t)``; 2σ(2c) - 1 is tanh(c)."""
