@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.recurrence import GatedUpdate, Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
+from contiformer.native import flow as native
+from contiformer.native.flow import Network, Steps
 
 Solver = Literal["euler", "midpoint", "rk4"]
 Field = Callable[[Tensor], Tensor]
@@ -108,6 +110,9 @@ class FlowingGRU(nn.Module):
         self, x: Float[Tensor, "batch rows input"], gaps: Float[Tensor, "batch rows"]
     ) -> Float[Tensor, "batch rows d"]:
         """States after each row."""
+        found = self._native(x, gaps)
+        if found is not None:
+            return found
         state = x.new_zeros(x.shape[0], self.update.candidate.in_features)
         steps = self.flow.steps(gaps.transpose(0, 1), x.dtype)
         states = []
@@ -117,6 +122,21 @@ class FlowingGRU(nn.Module):
             state = self.update(state, row)
             states.append(state)
         return torch.stack(states, dim=1)
+
+    def _native(self, x: Tensor, gaps: Tensor) -> Tensor | None:
+        """The same in C, where that was compiled and knows the field."""
+        network, gates, candidate = Network.of(self.field), self.update.gates, self.update.candidate
+        plain = type(gates) is type(candidate) is nn.Linear and native.unhooked(self.update, gates, candidate)
+        if network is None or not plain or gaps.requires_grad:
+            return None
+        weights = (gates.weight, candidate.weight, *network.weights, *network.biases)
+        if not native.usable(x, *weights) or not network.sizes[0] == network.sizes[-1] == len(candidate.weight):
+            return None
+        inputs = self.update.from_input(x)
+        # autocast may have made it something else
+        if not native.usable(inputs):
+            return None
+        return native.flowing_gru(inputs, gates.weight, candidate.weight, network, self.flow.plan(gaps))
 
 
 class Flow:
@@ -142,15 +162,26 @@ class Flow:
 
     def steps(self, durations: Float[Tensor, "rows batch *more"], dtype: torch.dtype) -> list[list[Tensor]]:
         """For each row the lengths of its steps, each [batch, *more, 1]; none where all durations are 0."""
-        # a duration of 3 steps is 3 steps, however it was rounded
-        count = (durations / self.step - 1e-6).ceil().clamp(1, self.max_steps) * (durations > 0)
-        length = (durations / count.clamp(min=1)).unsqueeze(-1)
+        count, length = self._divide(durations)
         most = count.flatten(1).amax(1).tolist() if count.numel() else [0] * len(count)
-        first = length.to(dtype).unbind(0)
+        first = length.unsqueeze(-1).to(dtype).unbind(0)
         return [
             [one if k == 0 else torch.where(k < n.unsqueeze(-1), one, 0.0) for k in range(int(top))]
             for one, n, top in zip(first, count.unbind(0), most, strict=True)
         ]
+
+    def plan(self, durations: Float[Tensor, "batch rows"]) -> Steps:
+        """The same for the kernel: how many steps, and how long."""
+        count, length = self._divide(durations)
+        if count.isnan().any():
+            raise ValueError("gaps between rows must be numbers, got nan")
+        return Steps(count.long(), length, self.solver)
+
+    def _divide(self, durations: Tensor) -> tuple[Tensor, Tensor]:
+        """Number and length of the steps."""
+        # a duration of 3 steps is 3 steps, however it was rounded
+        count = (durations / self.step - 1e-6).ceil().clamp(1, self.max_steps) * (durations > 0)
+        return count, durations / count.clamp(min=1)
 
     def advance(self, field: Field, h: Tensor, step: Tensor) -> Tensor:
         """One step."""

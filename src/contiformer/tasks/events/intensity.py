@@ -23,6 +23,11 @@ class IntensityModel(nn.Module, ABC):
     #: Pieces of the wait that prediction integrates over before it looks whether more are needed.
     pieces_at_once: int = 1000
 
+    @property
+    def width(self) -> int:
+        """Numbers that one moment after one event costs."""
+        return self.num_types
+
     @abstractmethod
     def remember(self, events: EventBatch) -> Memory:
         """A row for each event, which depends on nothing after it; rows of padding may be anything finite."""

@@ -75,7 +75,7 @@ def expect(model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture:
     (batch, events), dtype, device = some.shape[:2], _dtype_of(model, some), some.device
     x, w, upto = (torch.as_tensor(part, dtype=dtype, device=device) for part in gauss_legendre(grid.nodes))
     edges = torch.tensor(_edges(grid), dtype=dtype, device=device)
-    at_once = max(1, _AT_ONCE // max(1, batch * events * grid.nodes * model.num_types))
+    at_once = max(1, _AT_ONCE // max(1, batch * events * grid.nodes * model.width))
     at_once = min(at_once, model.pieces_at_once)
     hazard = torch.zeros(batch, events, dtype=dtype, device=device)
     mean, kinds = torch.zeros_like(hazard), None

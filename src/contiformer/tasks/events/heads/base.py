@@ -75,19 +75,23 @@ class MonotoneHead(IntensityHead):
 
     @abstractmethod
     def inside(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments types"]:
-        """``x_k``."""
+        """``x_k / β_k``."""
 
     def rates(
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
     ) -> Float[Tensor, "batch events moments types"]:
         """See the class."""
-        return soft(self.inside(memory, elapsed), self.log_softness)
+        return self.log_softness.exp() * softplus(self.inside(memory, elapsed))
 
     def log_rates(
         self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
     ) -> Float[Tensor, "batch events moments types"]:
         """Without underflow."""
-        return log_soft(self.inside(memory, elapsed), self.log_softness)
+        return self.log_softness + log_softplus(self.inside(memory, elapsed))
+
+    def total(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments"]:
+        """The sum over all types, by one product."""
+        return softplus(self.inside(memory, elapsed)) @ self.log_softness.exp()
 
     def bound(
         self, memory: Memory, low: Float[Tensor, "batch events"], high: Float[Tensor, "batch events"]

@@ -33,11 +33,11 @@ class SoftplusHead(MonotoneHead):
     def rows(
         self, states: Float[Tensor, "batch events d"], times: Float[Tensor, "batch events"]
     ) -> dict[str, Float[Tensor, "batch events ..."]]:
-        """``w·h + b``, and what the elapsed time is divided by."""
-        one = torch.ones_like(times)
-        return {"start": self.linear(states), "scale": (times + 1 if self.relative else one).to(states.dtype)}
+        """``(w·h + b) / β``, and what the elapsed time is divided by."""
+        scale = times + 1 if self.relative else torch.ones_like(times)
+        return {"start": self.linear(states) / self.log_softness.exp(), "scale": scale.to(states.dtype)}
 
     def inside(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments types"]:
         """Linear in the elapsed time."""
         gone = elapsed / memory["scale"].unsqueeze(-1)
-        return memory["start"].unsqueeze(2) + self.slope * gone.unsqueeze(-1)
+        return torch.addcmul(memory["start"].unsqueeze(2), self.slope / self.log_softness.exp(), gone.unsqueeze(-1))

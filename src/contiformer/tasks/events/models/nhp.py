@@ -62,6 +62,11 @@ class NeuralHawkesModel(IntensityModel):
         self.pull = nn.Linear(d_model, self.num_types, bias=False)
         self.log_scale = nn.Parameter(torch.log(mean_rates(scaling) / math.log(2)))
 
+    @property
+    def width(self) -> int:
+        """All cells are computed at a moment."""
+        return max(self.d_model, self.num_types)
+
     def remember(self, events: EventBatch) -> Memory:
         """The cells after each event; everything that does not depend on them is computed before the recurrence."""
         begin = self.from_input(self.begin).expand(len(events), 1, -1)
