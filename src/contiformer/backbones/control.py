@@ -81,8 +81,10 @@ def _slope(path: PiecewisePolynomial) -> PiecewisePolynomial:
 def _in_cell(path: PiecewisePolynomial, t: Tensor, inside: Tensor) -> Float[Tensor, "batch times d"]:
     cell, _ = path.locate(inside.to(path.knots))
     s = path.local(t.to(path.knots), cell).to(path.coefficients.dtype).unsqueeze(-1)
-    power, width = path.coefficients.shape[2:]
-    terms = path.coefficients.gather(1, cell[..., None, None].expand(-1, -1, power, width)).unbind(2)
+    batch, cells = path.coefficients.shape[:2]
+    # whole cells at a time: gather would look up every number
+    place = cell + cells * torch.arange(batch, device=cell.device).unsqueeze(1)
+    terms = path.coefficients.flatten(0, 1).index_select(0, place.flatten()).unflatten(0, cell.shape).unbind(2)
     value = terms[-1]
     for term in reversed(terms[:-1]):
         value = value * s + term

@@ -10,9 +10,12 @@ from torch import Tensor, nn
 
 from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.control import CONTROLS, Control, ControlKind, path_values
+from contiformer.backbones.course import Course
 from contiformer.backbones.ode_rnn import Flow, tanh_network
 from contiformer.backbones.recurrence import Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
+from contiformer.native.drive import MatrixNetwork, driven
+from contiformer.native.flow import unhooked, usable
 
 #: Slopes times the length of a step, at its start, middle and end.
 Piece = tuple[Tensor, Tensor, Tensor]
@@ -103,22 +106,14 @@ class NeuralCDE(Backbone):
     def _smooth(self, rows: Rows, query_times: Tensor | None) -> Float[Tensor, "batch query d"]:
         assert self.control != "rectilinear"
         path = Control(self.control, rows, self.count_unit)
-        z = self.initial(path.start)
-        states = [z]
-        for pieces in self._by_rows(self._pieces(path, rows.times[:, :-1], rows.gaps[:, 1:]), rows.gaps[:, 1:]):
-            for piece in pieces:
-                z = self._advance(z, piece)
-            states.append(z)
-        at_rows = torch.stack(states, dim=1)
+        at_rows = self._at_rows(self.initial(path.start), path, rows)
         if query_times is None:
             return state_after(at_rows, rows.passed)
         passed, elapsed = rows.until(query_times)
         count = rows.present.sum(1, keepdim=True)
         between = torch.where(passed < count, elapsed, 0.0)
         start = rows.times.gather(1, (passed - 1).clamp(min=0))
-        z = state_after(at_rows, passed.clamp(min=1))
-        for piece in self._pieces(path, start, between):
-            z = self._advance(z, piece)
+        z = self._between(state_after(at_rows, passed.clamp(min=1)), path, start, between)
         early = (passed == 0) & (count > 0)
         until = torch.where(early, rows.times[:, :1] - query_times.to(start), 0.0)
         since = torch.where((passed == count) & (count > 0), elapsed, until)
@@ -127,26 +122,88 @@ class NeuralCDE(Backbone):
         beyond = self.beyond
         return self.flow(lambda h: way * beyond(h), z, since)
 
+    def _at_rows(self, z: Float[Tensor, "batch d"], path: Control, rows: Rows) -> Float[Tensor, "batch rows d"]:
+        """From the state at the first row to those at all."""
+        start, gaps = rows.times[:, :-1], rows.gaps[:, 1:]
+        network = self._network(z, gaps)
+        if network is not None:
+            steps = self.flow.plan(gaps)
+            course = Course.of(steps.count)
+            slopes = self._slopes(path, start, gaps, steps.length, course)
+            return _states(driven(z, slopes, course.total, network), course.until)
+        states = [z]
+        for pieces in self._by_rows(self._pieces(path, start, gaps), gaps):
+            for piece in pieces:
+                z = self._advance(z, piece)
+            states.append(z)
+        return torch.stack(states, dim=1)
+
+    def _between(
+        self, z: Float[Tensor, "batch query d"], path: Control, start: Tensor, durations: Tensor
+    ) -> Float[Tensor, "batch query d"]:
+        """From the states at the start of each query's interval to those at the query."""
+        network = self._network(z, durations)
+        if network is not None:
+            steps = self.flow.plan(durations)
+            course = Course.apart(steps.count)
+            slopes = self._slopes(path, start, durations, steps.length, course)
+            return _each_last(z, slopes, steps.count, network)
+        for piece in self._pieces(path, start, durations):
+            z = self._advance(z, piece)
+        return z
+
     def _causal(self, rows: Rows, query_times: Tensor | None) -> Float[Tensor, "batch query d"]:
         jumps = torch.cat(path_values(rows, self.count_unit, causal=True), dim=-1)
         z = self.initial(torch.cat([rows.times[:, :1].to(jumps.dtype), jumps[:, 0]], dim=-1))
+        at_rows = self._after_jumps(z, jumps, rows)
+        if query_times is None:
+            return state_after(at_rows, rows.passed)
+        passed, elapsed = rows.until(query_times)
+        z = self._wait(state_after(at_rows, passed), elapsed, jumps)
+        return z * (passed > 0).unsqueeze(-1)
+
+    def _after_jumps(self, z: Float[Tensor, "batch d"], jumps: Tensor, rows: Rows) -> Float[Tensor, "batch rows d"]:
+        """From the state at the first row to those at all, each after the jump of the values there."""
+        gaps, changes = rows.gaps[:, 1:], jumps.diff(dim=1)
+        network = self._network(z, gaps)
+        if network is not None:
+            steps = self.flow.plan(gaps)
+            course = Course.of((steps.count + 1) * rows.present[:, 1:])
+            waits = course.number < steps.count.gather(1, course.interval)
+            lengths = steps.length.gather(1, course.interval).to(z.dtype)
+            chosen = nn.functional.pad(changes.take_along_dim(course.interval.unsqueeze(-1), 1), (1, 0))
+            moves = torch.where(waits.unsqueeze(-1), _only_time(lengths, jumps), chosen)
+            return _states(driven(z, _thrice(moves), course.total, network), course.until)
         states = [z]
-        gaps = rows.gaps[:, 1:]
-        waits = self._by_rows(self._waits(gaps, jumps), gaps)
-        changes = nn.functional.pad(jumps.diff(dim=1), (1, 0)).unbind(1)
-        for pieces, change in zip(waits, changes, strict=True):
+        waiting = self._by_rows(self._waits(gaps, jumps), gaps)
+        for pieces, change in zip(waiting, nn.functional.pad(changes, (1, 0)).unbind(1), strict=True):
             for piece in pieces:
                 z = self._advance(z, piece)
             z = self._advance(z, (change, change, change))
             states.append(z)
-        at_rows = torch.stack(states, dim=1)
-        if query_times is None:
-            return state_after(at_rows, rows.passed)
-        passed, elapsed = rows.until(query_times)
-        z = state_after(at_rows, passed)
-        for piece in self._waits(elapsed, jumps):
+        return torch.stack(states, dim=1)
+
+    def _wait(
+        self, z: Float[Tensor, "batch query d"], durations: Tensor, jumps: Tensor
+    ) -> Float[Tensor, "batch query d"]:
+        """From the states after the last row before each query to those at the query."""
+        network = self._network(z, durations)
+        if network is not None:
+            steps = self.flow.plan(durations)
+            course = Course.apart(steps.count)
+            lengths = steps.length.gather(1, course.interval).to(z.dtype)
+            return _each_last(z, _thrice(_only_time(lengths, jumps)), steps.count, network)
+        for piece in self._waits(durations, jumps):
             z = self._advance(z, piece)
-        return z * (passed > 0).unsqueeze(-1)
+        return z
+
+    def _network(self, z: Tensor, durations: Tensor) -> MatrixNetwork | None:
+        """What the kernel needs to know of f, or None where the kernel is not to be used."""
+        # autocast may have made the state something else; and the kernel has no steps of length 0 to differentiate
+        if durations.requires_grad or not usable(z) or type(self.field) is not MatrixField:
+            return None
+        network = self.field.known()
+        return network if network is not None and usable(*network.weights, *network.biases) else None
 
     def _advance(self, z: Float[Tensor, "*shape d"], piece: Piece) -> Float[Tensor, "*shape d"]:
         """One step of the classical Runge-Kutta method."""
@@ -171,11 +228,21 @@ class NeuralCDE(Backbone):
             begun = begun + step
         return pieces
 
+    def _slopes(
+        self, path: Control, start: Tensor, durations: Tensor, lengths: Tensor, course: Course
+    ) -> Float[Tensor, "batch steps three channels"]:
+        """The same for the kernel: the steps of a course."""
+        length = lengths.gather(1, course.interval)
+        begun = start.gather(1, course.interval) + course.number * length
+        inside = (start + durations / 2).gather(1, course.interval)
+        times = torch.stack([begun, begun + length / 2, begun + length], dim=-1)
+        slopes = path.slope(times.flatten(1), inside.repeat_interleave(3, dim=1)).unflatten(1, (-1, 3))
+        return slopes * length[..., None, None].to(slopes.dtype)
+
     def _waits(self, durations: Tensor, jumps: Tensor) -> list[Piece]:
         """The same while only time moves."""
-        others = jumps.new_zeros(*durations.shape, jumps.shape[-1])
         steps = self.flow.steps(durations.unsqueeze(0), jumps.dtype)[0]
-        return [(move, move, move) for move in (torch.cat([length, others], dim=-1) for length in steps)]
+        return [(move, move, move) for move in (_only_time(length.squeeze(-1), jumps) for length in steps)]
 
     def _by_rows(self, pieces: list[Piece], gaps: Tensor) -> list[list[Piece]]:
         """For each interval between rows the steps that any series has there."""
@@ -184,6 +251,29 @@ class NeuralCDE(Backbone):
         needed = [len(steps) for steps in self.flow.steps(gaps.T, gaps.dtype)]
         apart = [list(zip(*(slope.unbind(1) for slope in piece), strict=True)) for piece in pieces]
         return [[piece[row] for piece in apart[:count]] for row, count in enumerate(needed)]
+
+
+def _only_time(lengths: Float[Tensor, "batch steps"], jumps: Tensor) -> Float[Tensor, "batch steps channels"]:
+    """Steps in which time moves and nothing else."""
+    return nn.functional.pad(lengths.unsqueeze(-1), (0, jumps.shape[-1]))
+
+
+def _thrice(moves: Float[Tensor, "batch steps channels"]) -> Float[Tensor, "batch steps three channels"]:
+    """Steps along lines, which have one slope."""
+    return moves.unsqueeze(2).expand(-1, -1, 3, -1)
+
+
+def _states(states: Float[Tensor, "batch states d"], after: Tensor) -> Float[Tensor, "batch rows d"]:
+    """The states after so many steps."""
+    return states.gather(1, after.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+
+def _each_last(
+    z: Float[Tensor, "batch query d"], pieces: Tensor, count: Tensor, network: MatrixNetwork
+) -> Float[Tensor, "batch query d"]:
+    """The last state of every query, which is a sequence of its own: pieces [B, Q steps, 3, channels], count [B, Q]."""
+    own = pieces.reshape(count.numel(), pieces.shape[1] // max(count.shape[1], 1), *pieces.shape[2:])
+    return driven(z.flatten(0, 1), own, count.flatten(), network)[:, -1].view_as(z)
 
 
 class MatrixField(nn.Module):
@@ -197,6 +287,10 @@ class MatrixField(nn.Module):
             hidden += [nn.Linear(before, after), nn.ReLU()]
         self.network = nn.Sequential(*hidden, nn.Linear(units, width * channels), nn.Tanh())
         self.channels = channels
+
+    def known(self) -> MatrixNetwork | None:
+        """The network, if it is still the one that was made here and nothing is hooked to it."""
+        return MatrixNetwork.of(self.network, self.channels) if unhooked(self) else None
 
     def forward(
         self, z: Float[Tensor, "*shape d"], step: Float[Tensor, "*shape channels"]
