@@ -15,7 +15,7 @@ from contiformer.backbones.ode_rnn import Flow, tanh_network
 from contiformer.backbones.recurrence import Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
 from contiformer.native.drive import MatrixNetwork, driven
-from contiformer.native.flow import unhooked, usable
+from contiformer.native.guard import unhooked, usable
 
 #: Slopes times the length of a step, at its start, middle and end.
 Piece = tuple[Tensor, Tensor, Tensor]

@@ -15,6 +15,8 @@ from contiformer.backbones.encoder_layer import EncoderLayer
 from contiformer.backbones.recurrence import check_sizes
 from contiformer.backbones.tokens import TokenEmbedding, Tokens, encode
 from contiformer.data.batch import Batch
+from contiformer.native.guard import usable
+from contiformer.native.spectral import spectral_mixture
 
 #: Lengths below this are as good as zero, in a unit in which a series spans about 1.
 _SHORTEST = 1e-3
@@ -57,6 +59,12 @@ class SpectralMixtureKernel(nn.Module):
         self, t: Float[Tensor, "batch times"], s: Float[Tensor, "batch others"]
     ) -> Float[Tensor, "batch times others"]:
         """The kernel's matrix."""
+        if not t.requires_grad and not s.requires_grad and usable(t, s, *self.parameters()):
+            points = self._points(t)
+            other_points = points if s is t else self._points(s)
+            # autocast may have made them something else
+            if usable(points, other_points):
+                return spectral_mixture(t, s, points, other_points)
         weight, length, frequency = (x.unsqueeze(2) for x in self.functions(t))
         other_weight, other_length, other_frequency = (x.unsqueeze(1) for x in self.functions(s))
         now, then = t[:, :, None, None], s[:, None, :, None]
@@ -64,6 +72,14 @@ class SpectralMixtureKernel(nn.Module):
         gibbs = (2 * length * other_length / squares).sqrt() * torch.exp(-(now - then).square() / squares)
         wave = torch.cos(2 * math.pi * (frequency * now - other_frequency * then))
         return (weight * other_weight * gibbs * wave).sum(-1)
+
+    def _points(self, t: Float[Tensor, "batch times"]) -> Float[Tensor, "batch 3 mixtures times"]:
+        """The functions as the compiled kernel takes them: ``l²``, ``φ √(√2 l)`` and ``2π μ t``."""
+        weight, length, frequency = self.functions(t)
+        # whole turns leave before anything is rounded: late times have the digits of early ones
+        turns = frequency.double() * t.double().unsqueeze(-1)
+        phase = 2 * math.pi * (turns - turns.round()).to(t.dtype)
+        return torch.stack([length.square(), weight * (math.sqrt(2) * length).sqrt(), phase], dim=1).mT
 
 
 class KernelLayer(EncoderLayer):
@@ -75,7 +91,8 @@ class KernelLayer(EncoderLayer):
 
     def bias(self, tokens: Tokens, observations: Tokens) -> Float[Tensor, "batch tokens obs"]:
         """The kernel of time."""
-        return self.kernel(tokens.times.to(tokens.x.dtype), observations.times.to(tokens.x.dtype))
+        t = tokens.times.to(tokens.x.dtype)
+        return self.kernel(t, t if tokens is observations else observations.times.to(tokens.x.dtype))
 
 
 class NSTKA(Backbone):

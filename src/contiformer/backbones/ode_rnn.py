@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.recurrence import GatedUpdate, Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
-from contiformer.native import flow as native
-from contiformer.native.flow import Network, Steps
+from contiformer.native.flow import Network, Steps, flowing_gru
+from contiformer.native.guard import unhooked, usable
 
 Solver = Literal["euler", "midpoint", "rk4"]
 Field = Callable[[Tensor], Tensor]
@@ -126,17 +126,17 @@ class FlowingGRU(nn.Module):
     def _native(self, x: Tensor, gaps: Tensor) -> Tensor | None:
         """The same in C, where that was compiled and knows the field."""
         network, gates, candidate = Network.of(self.field), self.update.gates, self.update.candidate
-        plain = type(gates) is type(candidate) is nn.Linear and native.unhooked(self.update, gates, candidate)
+        plain = type(gates) is type(candidate) is nn.Linear and unhooked(self.update, gates, candidate)
         if network is None or not plain or gaps.requires_grad:
             return None
         weights = (gates.weight, candidate.weight, *network.weights, *network.biases)
-        if not native.usable(x, *weights) or not network.sizes[0] == network.sizes[-1] == len(candidate.weight):
+        if not usable(x, *weights) or not network.sizes[0] == network.sizes[-1] == len(candidate.weight):
             return None
         inputs = self.update.from_input(x)
         # autocast may have made it something else
-        if not native.usable(inputs):
+        if not usable(inputs):
             return None
-        return native.flowing_gru(inputs, gates.weight, candidate.weight, network, self.flow.plan(gaps))
+        return flowing_gru(inputs, gates.weight, candidate.weight, network, self.flow.plan(gaps))
 
 
 class Flow:

@@ -32,7 +32,9 @@ class Tokens:
 
     @property
     def observations(self) -> Tokens:
-        """The first N."""
+        """The first N: the tokens themselves where there are no queries."""
+        if self.sees.shape[1] == self.sees.shape[2]:
+            return self
         return self._part(slice(0, self.sees.shape[2]))
 
     @property

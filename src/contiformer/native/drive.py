@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.native.flow import unhooked
+from contiformer.native.guard import unhooked
 from contiformer.native.library import Struct, share_out, threads_for
 
 _LANES, _STAGES = 8, 4

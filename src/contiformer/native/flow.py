@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
+from contiformer.native.guard import unhooked
 from contiformer.native.library import Struct, share_out, threads_for
-from contiformer.native.library import usable as kernels_usable
 
 _LANES, _STAGES = 8, 4
 #: Fewer multiplications than this are not worth a second thread.
@@ -82,21 +82,6 @@ class Network:
             out, into = weight.shape
             parts += [F.pad(weight.T, (0, -out % _LANES, 0, -into % _LANES)).flatten(), F.pad(bias, (0, -out % _LANES))]
         return torch.cat(parts)
-
-
-def unhooked(*modules: nn.Module) -> bool:
-    """Whether nothing but what these modules do happens when they are called, so that the kernel may do it."""
-    return not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in modules)
-
-
-def usable(*tensors: Tensor) -> bool:
-    """Whether the kernel takes these: float32 on the CPU, and real numbers behind them.
-
-    There are none where PyTorch only traces what is done, for a compiler or for ``torch.func``.
-    """
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return False
-    return all(type(tensor) in (Tensor, nn.Parameter) and kernels_usable(tensor) for tensor in tensors)
 
 
 def flowing_gru(
