@@ -15,27 +15,6 @@ from contiformer.native import library as native
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
 
-@pytest.fixture
-def without_kernels(monkeypatch):
-    def switch():
-        monkeypatch.setattr(native, "kernels", lambda: None)
-
-    return switch
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Names of the kernels that were called."""
-    names = []
-
-    def counted(name, *rest):
-        names.append(name)
-        return native.share_out(name, *rest)
-
-    monkeypatch.setattr(native_drive, "share_out", counted)
-    return names
-
-
 class Case:
     """A model with random weights, and series of different lengths with missing values; some rows at one time."""
 

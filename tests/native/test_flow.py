@@ -13,27 +13,6 @@ pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler wa
 SOLVERS = ("euler", "midpoint", "rk4")
 
 
-@pytest.fixture
-def without_kernels(monkeypatch):
-    def switch():
-        monkeypatch.setattr(native, "kernels", lambda: None)
-
-    return switch
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Names of the kernels that were called."""
-    names = []
-
-    def counted(name, *rest):
-        names.append(name)
-        return native.share_out(name, *rest)
-
-    monkeypatch.setattr(native_flow, "share_out", counted)
-    return names
-
-
 class Case:
     """A layer with random weights, inputs and gaps, some of which are 0."""
 

@@ -13,14 +13,6 @@ from contiformer.paths.trajectories import fixed_pieces, solve_trajectories, win
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
 
-@pytest.fixture
-def without_kernels(monkeypatch):
-    def switch():
-        monkeypatch.setattr(native, "kernels", lambda: None)
-
-    return switch
-
-
 def relative(a, b):
     return float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1e-12))
 

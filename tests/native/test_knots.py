@@ -18,14 +18,6 @@ HEADS = 3
 NAMES = ("query", "key", "key series", "value series")
 
 
-@pytest.fixture
-def without_kernels(monkeypatch):
-    def switch():
-        monkeypatch.setattr(native, "kernels", lambda: None)
-
-    return switch
-
-
 class Case:
     """Random queries, keys and series at random times, and the gradients of a random direction."""
 

@@ -16,27 +16,6 @@ pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler wa
 BOTH = ["spectral_forward", "spectral_backward"]
 
 
-@pytest.fixture
-def without_kernels(monkeypatch):
-    def switch():
-        monkeypatch.setattr(native, "kernels", lambda: None)
-
-    return switch
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Names of the kernels that were called."""
-    names = []
-
-    def counted(name, *rest):
-        names.append(name)
-        return native.share_out(name, *rest)
-
-    monkeypatch.setattr(native_spectral, "share_out", counted)
-    return names
-
-
 class Case:
     """A kernel whose functions vary, between random times; others None: between them and themselves."""
 
