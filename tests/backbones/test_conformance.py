@@ -29,6 +29,8 @@ TINY = {
 EQUATIONS = (
     "contiformer", "neural_ode", "latent_ode", "latent_ode_rnn", "ode_rnn", "neural_cde", "cadn", "cru", "s5",
 )  # fmt: skip
+#: Backbones that choose places by comparing numbers, so that a small difference may become a large one.
+CHOOSING = ("autoformer", "informer", "reformer", "timesnet")
 #: In float64: ContiFormer's window of time depends on what is asked, and its resolution is finite.
 TOLERANCE = {"contiformer": 1e-5}
 #: Parameters that can change no state, as "backbone.parameter", and why; for example a key's bias under softmax.
@@ -165,6 +167,22 @@ def test_training_with_dropout_and_an_empty_series_gives_finite_gradients(case):
     assert states.isfinite().all()
     (states * torch.randn_like(states)).sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@every_backbone
+@pytest.mark.parametrize("asked", [False, True], ids=["times", "queries"])
+def test_mixed_precision_is_near_full_precision(case, asked):
+    """As the trainer has it on graphics cards."""
+    model, batch = case.make().eval(), draw_batch(case, dtype=torch.float32)
+    query = draw_queries(case, batch) if asked else None
+    exact = model(batch, query)
+    with torch.autocast("cpu", torch.bfloat16):
+        states = model(batch, query)
+    assert states.isfinite().all()
+    if case.name not in CHOOSING:
+        assert largest(states.float() - exact) <= 0.1 * largest(exact) + 0.02
+    states.float().square().sum().backward()
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
 
 
 @every_backbone

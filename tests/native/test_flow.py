@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from contiformer.backbones.ode_rnn import Flow, FlowingGRU, tanh_network
+from contiformer.backbones.recurrence import GatedUpdate
 from contiformer.native import flow as native_flow
 from contiformer.native import library as native
 
@@ -197,6 +198,9 @@ class Other(nn.Linear):
         return 2 * super().forward(x)
 
 
+_MORE = ("hook before backward", "patched", "bias in the GRU")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -208,8 +212,11 @@ class Other(nn.Linear):
         lambda case: setattr(case.layer, "field", nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))),
         lambda case: case.layer.field[0].register_forward_hook(lambda module, given, out: 2 * out),
         lambda case: case.layer.update.gates.register_forward_hook(lambda module, given, out: 2 * out),
+        lambda case: case.layer.field[0].register_full_backward_pre_hook(lambda module, gradient: None),
+        lambda case: setattr(case.layer.field[0], "forward", lambda x: x.new_zeros(*x.shape[:-1], 12)),
+        lambda case: setattr(case.layer.update, "gates", nn.Linear(8, 16)),
     ],
-    ids=["double", "gaps", "subclass", "no bias", "tanh at the end", "relu", "hook in f", "hook in the GRU"],
+    ids=["double", "gaps", "subclass", "no bias", "tanh at the end", "relu", "hook in f", "hook in the GRU", *_MORE],
 )
 def test_what_the_kernel_does_not_know_is_left_to_torch(change, calls):
     case = Case()
@@ -220,8 +227,51 @@ def test_what_the_kernel_does_not_know_is_left_to_torch(change, calls):
 
 def test_autocast_is_left_to_torch(calls):
     case = Case()
+    expected = case.states()
+    calls.clear()
     with torch.autocast("cpu", torch.bfloat16):
-        assert case.layer._native(case.x, case.gaps) is None
+        found = case.states()
+    assert not calls
+    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+
+
+class Still(GatedUpdate):
+    """Not what its weights say."""
+
+    def forward(self, h, row):
+        return torch.zeros_like(h)
+
+
+def test_subclass_of_the_update_is_called(calls):
+    case = Case()
+    case.layer.update.__class__ = Still
+    assert not case.states().any()
+    assert not calls
+
+
+def test_default_device_of_the_user_does_not_matter(calls):
+    case = Case()
+    expected = case.states()
+    with torch.device("meta"):
+        assert torch.equal(case.states(), expected)
+    assert calls == ["flow_forward"] * 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_traced_layer_gives_what_the_layer_gives(calls):
+    case = Case(2, 2)
+    expected = case.states()
+    calls.clear()
+    traced = torch.jit.trace(case.layer, (case.x, case.gaps), check_trace=False)
+    assert not calls
+    torch.testing.assert_close(traced(case.x, case.gaps), expected, atol=2e-6, rtol=1e-5)
+
+
+def test_module_hooks_of_the_whole_process_are_called(calls):
+    seen = []
+    with torch.nn.modules.module.register_module_forward_hook(lambda *rest: seen.append(rest)):
+        Case().states()
+    assert len(seen) > 10
     assert not calls
 
 

@@ -80,12 +80,12 @@ def _slope(path: PiecewisePolynomial) -> PiecewisePolynomial:
 
 def _in_cell(path: PiecewisePolynomial, t: Tensor, inside: Tensor) -> Float[Tensor, "batch times d"]:
     cell, _ = path.locate(inside.to(path.knots))
-    s = path.local(t.to(path.knots), cell).to(path.coefficients.dtype).unsqueeze(-1)
+    s = path.local(t.to(path.knots), cell).to(path.coefficients.dtype).flatten().unsqueeze(-1)
     batch, cells = path.coefficients.shape[:2]
-    # whole cells at a time: gather would look up every number
-    place = cell + cells * torch.arange(batch, device=cell.device).unsqueeze(1)
-    terms = path.coefficients.flatten(0, 1).index_select(0, place.flatten()).unflatten(0, cell.shape).unbind(2)
-    value = terms[-1]
-    for term in reversed(terms[:-1]):
-        value = value * s + term
-    return value
+    # whole rows at a time: gather would look up every number; and one power at a time: all of them are much memory
+    place = (cell + cells * torch.arange(batch, device=cell.device).unsqueeze(1)).flatten()
+    powers = path.coefficients.flatten(0, 1).unbind(1)
+    value = powers[-1].index_select(0, place)
+    for power in reversed(powers[:-1]):
+        value = torch.addcmul(power.index_select(0, place), value, s)
+    return value.unflatten(0, cell.shape)

@@ -76,7 +76,8 @@ class EncoderLayer(nn.Module):
         queries = self._heads(self.query(tokens.x))
         keys, values = (self._heads(x) for x in self.key_value(observations.x).chunk(2, dim=-1))
         dropout = self.rate if self.training else 0.0
-        attend = _attend_with_learned_bias if mask.requires_grad else scaled_dot_product_attention
+        learned = mask.requires_grad and mask.device.type == "cpu"
+        attend = _attend_with_learned_bias if learned else scaled_dot_product_attention
         attended = attend(queries, keys, values, mask.unsqueeze(1), dropout)
         return torch.where(some, attended.transpose(1, 2).flatten(2), 0.0)
 
@@ -93,7 +94,7 @@ def _attend_with_learned_bias(
 ) -> Float[Tensor, "batch heads tokens part"]:
     """``scaled_dot_product_attention`` to the bit, without its passes in search of rows that see nothing.
 
-    PyTorch has no faster way than these products either where the bias needs a gradient.
+    On CPUs PyTorch has no faster way than these products either where the bias needs a gradient.
     """
     # half of the scale on either side, as PyTorch has it
     scale = queries.shape[-1] ** -0.25

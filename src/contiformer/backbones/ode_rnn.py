@@ -126,8 +126,9 @@ class FlowingGRU(nn.Module):
     def _native(self, x: Tensor, gaps: Tensor) -> Tensor | None:
         """The same in C, where that was compiled and knows the field."""
         network, gates, candidate = Network.of(self.field), self.update.gates, self.update.candidate
-        plain = type(gates) is type(candidate) is nn.Linear and unhooked(self.update, gates, candidate)
-        if network is None or not plain or gaps.requires_grad:
+        plain = type(self.update) is GatedUpdate and type(gates) is type(candidate) is nn.Linear
+        plain = plain and gates.bias is candidate.bias is None and unhooked(self.update, gates, candidate)
+        if network is None or not plain or type(self.flow) is not Flow or gaps.requires_grad:
             return None
         weights = (gates.weight, candidate.weight, *network.weights, *network.biases)
         if not usable(x, *weights) or not network.sizes[0] == network.sizes[-1] == len(candidate.weight):
@@ -174,7 +175,7 @@ class Flow:
         """The same for the kernel: how many steps, and how long."""
         count, length = self._divide(durations)
         if count.isnan().any():
-            raise ValueError("gaps between rows must be numbers, got nan")
+            raise ValueError("times of rows and queries must be numbers, got nan")
         return Steps(count.long(), length, self.solver)
 
     def _divide(self, durations: Tensor) -> tuple[Tensor, Tensor]:

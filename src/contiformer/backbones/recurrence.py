@@ -114,7 +114,8 @@ class GatedUpdate(nn.Module):
         """The state after a row, from the state before it."""
         gates, candidate = row
         z, r = (gates + self.gates(h)).sigmoid().chunk(2, dim=-1)
-        return torch.lerp(h, (candidate + self.candidate(r * h)).tanh(), z)
+        # the state keeps its precision, whatever autocast makes of the products
+        return torch.lerp(h, (candidate + self.candidate(r * h)).tanh().to(h.dtype), z.to(h.dtype))
 
 
 def check_sizes(input_size: int, d_model: int, n_layers: int) -> None:

@@ -109,7 +109,7 @@ class TimesBlock(nn.Module):
         for period in periods.unique().tolist():
             which, rank = (periods == period).nonzero().unbind(1)
             seen = self._read(x[which], period, *kernels)
-            out = out.index_add(0, which, shares[which, rank, None, None] * seen)
+            out = out.index_add(0, which, (shares[which, rank, None, None] * seen).to(out.dtype))
         return out
 
     def _read(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
+from contiformer.native.flow import packed_layer
 from contiformer.native.guard import unhooked
 from contiformer.native.library import Struct, share_out, threads_for
 
@@ -64,23 +65,12 @@ class MatrixNetwork:
         return [*(weight.shape[1] for weight in self.weights), self.weights[0].shape[1]]
 
     def packed(self) -> Float[Tensor, " numbers"]:
-        """The layers one after the other, each [in + 1, out] with the bias as the last row, in whole vectors.
-
-        The last layer is one such layer for each channel.
-        """
-        parts = []
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            parts.append(_layer(weight.T, bias).flatten())
+        """The layers one after the other; the last is a layer for each channel."""
+        layers = zip(self.weights[:-1], self.biases[:-1], strict=True)
+        parts = [packed_layer(weight.T, bias).flatten() for weight, bias in layers]
         weight = self.weights[-1].unflatten(0, (-1, self.channels)).permute(1, 2, 0)
         bias = self.biases[-1].unflatten(0, (-1, self.channels)).T
-        return torch.cat([*parts, _layer(weight, bias).flatten()])
-
-
-def _layer(weight: Float[Tensor, "*many into out"], bias: Float[Tensor, "*many out"]) -> Tensor:
-    """[*many, in + 1, out] in whole vectors."""
-    into, out = weight.shape[-2:]
-    wide = F.pad(weight, (0, -out % _LANES, 0, -into % _LANES))
-    return torch.cat([wide, F.pad(bias, (0, -out % _LANES)).unsqueeze(-2)], dim=-2)
+        return torch.cat([*parts, packed_layer(weight, bias).flatten()])
 
 
 def driven(
@@ -140,7 +130,7 @@ class _Driven(torch.autograd.Function):
         ctx: Any, start: Tensor, pieces: Tensor, field: Tensor, count: Tensor, sizes: tuple[int, ...], channels: int
     ) -> Tensor:
         batch, steps, width = *pieces.shape[:2], start.shape[1]
-        problem = _Problem(steps, channels, torch.tensor(sizes), count.to(torch.int64).contiguous())
+        problem = _Problem(steps, channels, torch.tensor(sizes, device="cpu"), count.to(torch.int64).contiguous())
         pieces, field = pieces.contiguous(), field.contiguous()
         path = start.new_empty(batch, steps + 1, width)
         path[:, 0] = start

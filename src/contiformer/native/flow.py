@@ -76,12 +76,16 @@ class Network:
         return [self.weights[0].shape[1], *(len(weight) for weight in self.weights)]
 
     def packed(self) -> Float[Tensor, " numbers"]:
-        """The layers one after the other, each [in + 1, out] with the bias as the last row, in whole vectors."""
-        parts = []
-        for weight, bias in zip(self.weights, self.biases, strict=True):
-            out, into = weight.shape
-            parts += [F.pad(weight.T, (0, -out % _LANES, 0, -into % _LANES)).flatten(), F.pad(bias, (0, -out % _LANES))]
-        return torch.cat(parts)
+        """The layers one after the other."""
+        layers = zip(self.weights, self.biases, strict=True)
+        return torch.cat([packed_layer(weight.T, bias).flatten() for weight, bias in layers])
+
+
+def packed_layer(weight: Float[Tensor, "*many into out"], bias: Float[Tensor, "*many out"]) -> Tensor:
+    """[*many, in + 1, out] with the bias as the last row, in whole vectors."""
+    into, out = weight.shape[-2:]
+    wide = F.pad(weight, (0, -out % _LANES, 0, -into % _LANES))
+    return torch.cat([wide, F.pad(bias, (0, -out % _LANES)).unsqueeze(-2)], dim=-2)
 
 
 def flowing_gru(
@@ -128,7 +132,7 @@ class _Problem:
         place = end.view_as(count) - (count + 1)
         total = int(end[-1]) if len(end) else 0
         length = steps.length.to(torch.float32).contiguous()
-        return cls(torch.tensor(sizes), count, length, place, total, steps.solver)
+        return cls(torch.tensor(sizes, device="cpu"), count, length, place, total, steps.solver)
 
     def described(self, **tensors: Tensor | None) -> _Flow:
         """The struct for these tensors, which must outlive it."""

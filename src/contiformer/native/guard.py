@@ -1,23 +1,36 @@
-"""Whether a kernel may do what modules and tensors of PyTorch would do."""
+"""Whether a kernel, or derivatives written by hand, may do what modules and tensors of PyTorch would do."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.modules import module as torch_modules
 
 from contiformer.native.library import usable as kernels_usable
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
 
 def unhooked(*modules: nn.Module) -> bool:
-    """Whether nothing but what these modules do happens when they are called, so that the kernel may do it."""
-    return not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in modules)
+    """Whether nothing but what their classes do happens when these modules are called."""
+    if any(getattr(torch_modules, f"_global{kind}") for kind in _HOOKS):
+        return False
+    return not any("forward" in m.__dict__ or any(getattr(m, kind) for kind in _HOOKS) for m in modules)
+
+
+def actual(*tensors: Tensor) -> bool:
+    """Whether there are numbers behind these tensors, and first derivatives backwards are all that can be asked for.
+
+    Neither is so where PyTorch traces what is done, for a compiler, an export or ``torch.func``.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active():
+        return False
+    if torch._C._len_torch_dispatch_stack() > 0 or forward_ad._current_level >= 0:
+        return False
+    return all(type(tensor) in (Tensor, nn.Parameter) and not tensor.is_meta for tensor in tensors)
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernel takes these: float32 on the CPU, and real numbers behind them.
-
-    There are none where PyTorch only traces what is done, for a compiler or for ``torch.func``.
-    """
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return False
-    return all(type(tensor) in (Tensor, nn.Parameter) and kernels_usable(tensor) for tensor in tensors)
+    """Whether a kernel takes these: actual numbers in float32 on the CPU."""
+    return actual(*tensors) and all(map(kernels_usable, tensors))

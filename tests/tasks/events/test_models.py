@@ -140,6 +140,21 @@ def test_float32_is_near_float64(name):
 
 
 @all_models
+def test_mixed_precision_is_near_full_precision(name):
+    """As the trainer has it on graphics cards."""
+    if name == "rmtpp-lstm":
+        pytest.skip("PyTorch's LSTM in bfloat16 needs a CPU with AVX-512")
+    model, events = build(name, dtype=torch.float32), batch_of(draw(4))
+    task = EventTask(model, unit=1.0)
+    exact, count = task.loss_terms(events)
+    with torch.autocast("cpu", torch.bfloat16):
+        total, _ = task.loss_terms(events)
+    assert float((total - exact).detach().abs() / count) < 0.05
+    total.backward()
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
+
+
+@all_models
 @torch.no_grad()
 @pytest.mark.parametrize("strength", [0.1, 2.0])
 def test_bound(name, strength):

@@ -89,10 +89,6 @@ class MonotoneHead(IntensityHead):
         """Without underflow."""
         return self.log_softness + log_softplus(self.inside(memory, elapsed))
 
-    def total(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments"]:
-        """The sum over all types, by one product."""
-        return softplus(self.inside(memory, elapsed)) @ self.log_softness.exp()
-
     def bound(
         self, memory: Memory, low: Float[Tensor, "batch events"], high: Float[Tensor, "batch events"]
     ) -> Float[Tensor, "batch events"]:

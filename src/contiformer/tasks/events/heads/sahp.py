@@ -40,4 +40,4 @@ class ConvergingHead(MonotoneHead):
     def inside(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments types"]:
         """Between ``η`` and ``μ``; β is 1."""
         target, start, decay = (memory[name].unsqueeze(2) for name in ("target", "start", "decay"))
-        return torch.lerp(target, start, torch.exp(-decay * elapsed.unsqueeze(-1)))
+        return target + (start - target) * torch.exp(-decay * elapsed.unsqueeze(-1))

@@ -71,8 +71,8 @@ class NeuralHawkesModel(IntensityModel):
         """The cells after each event; everything that does not depend on them is computed before the recurrence."""
         begin = self.from_input(self.begin).expand(len(events), 1, -1)
         gates = torch.cat([begin, self.from_input(self.dropout(self.input(events)))], 1)
-        waits = pad(waits_before(events, gates.dtype), (1, 0))
-        after = decaying_cells(gates.transpose(0, 1), waits.T, self.from_state.weight)
+        waits = pad(waits_before(events, self.from_state.weight.dtype), (1, 0))
+        after = decaying_cells(gates.transpose(0, 1), waits.T, self.from_state)
         both, decay, out = (x[1:].transpose(0, 1) for x in after)
         return Memory({"cell": both[:, :, 0], "rest": both[:, :, 1], "decay": decay, "out": out})
 
