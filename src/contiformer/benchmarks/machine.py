@@ -6,6 +6,7 @@ import importlib
 import os
 import platform
 import subprocess
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from contiformer import __version__
 from contiformer.benchmarks.memory import available_mb
 
-#: A machine counts as busy when more than this share of its processors has something to do before the benchmark begins.
+#: A machine counts as busy when others use more than this share of its processors.
 BUSY_SHARE = 0.5
 
 
@@ -45,10 +46,29 @@ def load() -> float | None:
         return None
 
 
-def busy() -> bool:
-    """Whether others use this machine so much that times mean little."""
-    now, processors = load(), os.cpu_count()
-    return now is not None and processors is not None and now > BUSY_SHARE * processors
+def busy(seconds: float = 0.5) -> bool:
+    """Whether others use this machine so much that times mean little.
+
+    The load of the last minute remembers what this process itself did, so where the system counts the work of its
+    processors, it is watched while this process sleeps for so long.
+    """
+    before = _work_and_time()
+    if before is None:
+        now, processors = load(), os.cpu_count()
+        return now is not None and processors is not None and now > BUSY_SHARE * processors
+    time.sleep(seconds)
+    after = _work_and_time() or before
+    return after[0] - before[0] > BUSY_SHARE * (after[1] - before[1])
+
+
+def _work_and_time(counters: Path = Path("/proc/stat")) -> tuple[int, int] | None:
+    """How long all processors together have worked and have been there, since the start; None outside of Linux."""
+    try:
+        # user, nice, system, idle, waiting, interrupts (two kinds), stolen by other machines; the rest is counted twice
+        ticks = [int(part) for part in counters.read_text().splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    return sum(ticks) - sum(ticks[3:5]), sum(ticks)
 
 
 def compiled_kernels() -> bool:
