@@ -75,7 +75,9 @@ def _draw_growth(axes: Any, metrics: dict[str, float], quantity: str, title: str
     axes.set_xticks(sorted(lengths), [str(n) for n in sorted(lengths)], fontsize=8)
     axes.set_yticks(*_within(ticks, min(heights), max(heights)), fontsize=8)
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=8)
+    if quantity == "mb":
+        # one for both panels, where no line is in its way
+        axes.legend(frameon=False, fontsize=8)
 
 
 def _draw_models(axes: Any, sets: dict[str, dict[str, float]]) -> None:
