@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import settings
@@ -12,6 +15,19 @@ settings.load_profile("suite")
 @pytest.fixture(autouse=True)
 def _same_draws_in_any_order_of_tests():
     torch.manual_seed(0)
+
+
+_GIVEN = os.environ.get("CONTIFORMER_DATA")
+SHARED = Path(_GIVEN) if _GIVEN else Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """The folder of real data sets, of which the catalogue knows meanwhile."""
+    if not SHARED.is_dir():
+        pytest.skip("no shared data here: set CONTIFORMER_DATA")
+    monkeypatch.setenv("CONTIFORMER_DATA", str(SHARED))
+    return SHARED
 
 
 def pytest_collection_modifyitems(items):

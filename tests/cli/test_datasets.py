@@ -1,9 +1,7 @@
 import hashlib
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,9 +11,6 @@ from contiformer.data.catalog import registry
 from contiformer.data.catalog.info import DatasetInfo, Form, Source
 from tests.data.catalog.test_download import Site, serving
 
-_GIVEN = os.environ.get("CONTIFORMER_DATA")
-SHARED = Path(_GIVEN) if _GIVEN else Path(__file__).parents[3] / "shared" / "data"
-
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
@@ -23,14 +18,6 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("CONTIFORMER_DATA", raising=False)
     return tmp_path / "contiformer"
-
-
-@pytest.fixture
-def shared(monkeypatch):
-    if not SHARED.is_dir():
-        pytest.skip("no shared data here: set CONTIFORMER_DATA")
-    monkeypatch.setenv("CONTIFORMER_DATA", str(SHARED))
-    return SHARED
 
 
 def _run(*words):

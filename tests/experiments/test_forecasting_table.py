@@ -112,7 +112,7 @@ def test_quick_runs_learn_from_some_windows():
     assert forecasting._some(some) is some
 
 
-def test_dlinear_on_illness():
+def test_dlinear_on_illness(shared):
     """The published number, 4.412, is that of the library's default learning rate; the authors' own does better."""
     try:
         load_forecasting("ILI")
