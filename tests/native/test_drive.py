@@ -11,6 +11,7 @@ from contiformer.backbones.neural_cde import MatrixField, NeuralCDE
 from contiformer.data import Series, collate
 from contiformer.native import drive as native_drive
 from contiformer.native import library as native
+from tests.native.gradients import with_gradients
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
@@ -42,10 +43,7 @@ class Case:
     def results(self):
         """States, and the gradients of everything that needs one, by name."""
         named = {"values": self.values, **dict(self.model.named_parameters())}
-        learned = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
-        states = self.states()
-        found = torch.autograd.grad(states, list(learned.values()), self.direction, allow_unused=True)
-        return {"states": states.detach(), **dict(zip(learned, found, strict=True))}
+        return with_gradients("states", self.states(), named, self.direction)
 
 
 def assert_equals_torch(case, calls, without_kernels):

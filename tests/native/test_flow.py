@@ -8,6 +8,7 @@ from contiformer.backbones.ode_rnn import Flow, FlowingGRU, tanh_network
 from contiformer.backbones.recurrence import GatedUpdate
 from contiformer.native import flow as native_flow
 from contiformer.native import library as native
+from tests.native.gradients import with_gradients
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
@@ -33,10 +34,7 @@ class Case:
     def results(self):
         """States, and the gradients of everything that needs one, by name."""
         named = {"x": self.x, **dict(self.layer.named_parameters())}
-        learned = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
-        states = self.states()
-        found = torch.autograd.grad(states, list(learned.values()), self.direction, allow_unused=True)
-        return {"states": states.detach(), **dict(zip(learned, found, strict=True))}
+        return with_gradients("states", self.states(), named, self.direction)
 
 
 def assert_equals_torch(case, calls, without_kernels):

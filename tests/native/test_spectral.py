@@ -10,6 +10,7 @@ from contiformer.backbones.nstka import NSTKA, SpectralMixtureKernel
 from contiformer.data.batch import Batch
 from contiformer.native import library as native
 from contiformer.native import spectral as native_spectral
+from tests.native.gradients import with_gradients
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
@@ -31,10 +32,7 @@ class Case:
 
     def results(self):
         """The matrix, and the gradients of all parameters by name."""
-        named = {name: tensor for name, tensor in self.kernel.named_parameters() if tensor.requires_grad}
-        matrix = self.matrix()
-        found = torch.autograd.grad(matrix, list(named.values()), self.direction)
-        return {"matrix": matrix.detach(), **dict(zip(named, found, strict=True))}
+        return with_gradients("matrix", self.matrix(), dict(self.kernel.named_parameters()), self.direction)
 
     def doubled(self):
         """The same in double precision."""
