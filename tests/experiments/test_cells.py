@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +72,21 @@ def test_a_damaged_file_is_named_with_what_to_do(store, text):
     store.path(CELL).write_text(text)
     with pytest.raises(DataError, match=r"ours-honest-seed0\.json: the result is damaged .*; remove the file"):
         store.rows("toy")
+
+
+def test_a_training_that_another_table_has_is_not_repeated(store, log):
+    other, third = replace(CELL, table="other"), replace(CELL, table="third")
+    store.write(other, toy.row(other, accuracy=0.25) | {"configuration": {"width": 3}})
+    twinned = replace(toy.SOUND, twins=lambda cell: [third, other] if cell == CELL else [third])
+    tally, said = _run(store, [CELL, replace(CELL, seed=1)], twinned)
+    row = store.read(CELL)
+    assert (tally.done, log()) == (2, {str(replace(CELL, seed=1)): 1})
+    assert cell_of(row) == CELL
+    assert (row["metrics"], row["configuration"], row["taken_from"]) == ({"accuracy": 0.25}, {"width": 3}, str(other))
+    assert f"taken from {other}" in said[0]
+    # and what was taken may be taken again, under the name of what was trained
+    _run(store, [third], replace(toy.SOUND, twins=lambda cell: [CELL]))
+    assert store.read(third)["taken_from"] == str(other)
 
 
 def test_quick_and_full_results_lie_apart(store):

@@ -109,6 +109,22 @@ def test_every_variant_of_an_ablation_can_be_trained_and_differs(table, monkeypa
     assert all(abs(first - other) > 1e-9 for other in others)
 
 
+@pytest.mark.parametrize("table", ["events-significance", *ablations.DEFAULTS])
+def test_twins_are_the_same_training(table, monkeypatch):
+    data = hawkes_set(4, end=4.0, seed=3)
+    monkeypatch.setattr(events, "_parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    cell = next(cell for cell in catalogue.get(table).grid("honest") if catalogue.get(table).twins(cell))
+    said = {catalogue.get(c.table).run(c, "quick", 0).metrics["nll"] for c in (cell, *catalogue.get(table).twins(cell))}
+    assert len(said) == 1
+
+
+def test_what_differs_from_the_default_has_no_twin():
+    trained = [(table, variant) for table in ablations.VARIANTS for variant in ablations.VARIANTS[table]]
+    cells = [Cell(table, "Neonate", "fold1", variant, 0) for table, variant in trained]
+    assert {c.table: c.model for c in cells if catalogue.get(c.table).twins(c)} == ablations.DEFAULTS
+
+
 def test_a_cell_of_spirals(monkeypatch):
     monkeypatch.setattr(spirals, "QUICK", {"min_steps": 2, "d_model": 8})
     outcome = spirals.run(Cell("spirals", "spirals", "alpha2", "transformer", 1), "quick", 0)

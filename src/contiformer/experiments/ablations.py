@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from contiformer.experiments import events
@@ -54,6 +55,8 @@ VARIANTS: dict[str, dict[str, Options]] = {
         "unnormalized scores, unnormalized values": _normalisation(False, False),
     },
 }
+#: The variant of each that is the default in everything.
+DEFAULTS = {table: next(iter(VARIANTS[table])) for table in VARIANTS if table != "dropout"}
 _TITLES = {
     "attention": "continuous or static attention scores and values",
     "quadrature": "exact integrals against the paper's rules for them",
@@ -81,6 +84,14 @@ def _run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     return events.train(cell, {"backbone": "contiformer", "intensity": "thp", **options}, budget, verbose)
 
 
+def _twins(cell: Cell) -> list[Cell]:
+    """What differs in nothing from the model of the events table is trained once for all tables."""
+    if cell.model != DEFAULTS.get(cell.table):
+        return []
+    rows = {"events": "contiformer:thp", **DEFAULTS}
+    return [replace(cell, table=table, model=model) for table, model in rows.items() if table != cell.table]
+
+
 def _experiment(table: str) -> Experiment:
     return Experiment(
         name=table,
@@ -89,6 +100,7 @@ def _experiment(table: str) -> Experiment:
         grid=lambda protocol: _grid(table, protocol),
         run=_run,
         absent=not_here,
+        twins=_twins,
         repeats=True,
         ours=next(iter(VARIANTS[table])),
         note="ContiFormer with THP's intensity, as in the paper; everything else by default.",

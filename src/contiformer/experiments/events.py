@@ -78,6 +78,11 @@ def significance_grid(protocol: Protocol) -> list[Cell]:
     ]
 
 
+def _twins(cell: Cell) -> list[Cell]:
+    """Seeds of the test of significance that the table has."""
+    return [replace(cell, table="events")]
+
+
 def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """``EventPredictor(backbone=...)`` with its defaults."""
     backbone, _, intensity = cell.model.partition(":")
@@ -141,5 +146,6 @@ SIGNIFICANCE = replace(
     name="events-significance",
     title="Event sequences: ten seeds, paired t-test against ContiFormer",
     grid=significance_grid,
+    twins=_twins,
     protocols=("honest",),
 )

@@ -52,6 +52,7 @@ class Experiment:
         grid: all cells under a protocol, the most telling first.
         run: trains and judges one.
         absent: why a cell cannot be run here, None where it can.
+        twins: cells of other tables that are the very same training, so that one serves both.
         repeats: whether cells that differ in the setting are repeats of one thing (folds), as those that differ in
             the seed are.
         ours: the model that is compared with the others; empty where none is.
@@ -67,6 +68,7 @@ class Experiment:
     grid: Callable[[Protocol], list[Cell]]
     run: Callable[[Cell, Budget, int], Outcome]
     absent: Callable[[Cell], str | None] = lambda cell: None
+    twins: Callable[[Cell], Sequence[Cell]] = lambda cell: ()
     repeats: bool = False
     ours: str = "contiformer"
     note: str = ""

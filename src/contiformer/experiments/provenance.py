@@ -17,7 +17,7 @@ def provenance(rows: Collection[Row]) -> str:
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     commits = sorted({str(one["commit"]) for one in facts if one["commit"]})
     torch = sorted({str(one["torch"]) for one in facts})
-    hours = sum(float(row["seconds"]) for row in rows) / 3600
+    hours = sum(float(row["seconds"]) for row in rows if "taken_from" not in row) / 3600
     took = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
     source = f", commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else ""
     count = "1 cell" if len(facts) == 1 else f"{len(facts)} cells"

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 
 import torch
@@ -86,7 +86,8 @@ def run_cells(
                 notify(f"failed: {tally.failed[-1]}")
                 continue
         tally.done += 1
-        notify(f"{cell}: {_said(experiment, row)}{row['seconds']:.0f} s{clock.wait(number + 1)}")
+        took = f"taken from {row['taken_from']}" if "taken_from" in row else f"{row['seconds']:.0f} s"
+        notify(f"{cell}: {_said(experiment, row)}{took}{clock.wait(number + 1)}")
     return tally
 
 
@@ -124,6 +125,14 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _run_cell(experiment: Experiment, cell: Cell, store: Store, verbose: int) -> Row:
+    for twin in experiment.twins(cell):
+        row = store.read(twin)
+        if row is not None:
+            row = {name: value for name, value in row.items() if name not in asdict(cell)}
+            # where the twin was taken from another, that one was trained
+            row = {"taken_from": str(twin), **row}
+            store.write(cell, row)
+            return row
     began = time.perf_counter()
     torch.manual_seed(cell.seed)
     outcome = experiment.run(cell, store.budget, verbose)
