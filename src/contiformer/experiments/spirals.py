@@ -31,6 +31,9 @@ OPTIONS: dict[str, Any] = {
     "max_epochs": 1,
     "patience": 1.0,
 }
+#: By validation (seed 0, alpha 0.2): errors of 0.00097 with two layers, 0.00130 with one. Others have as many as in
+#: their papers, the Transformer two.
+LAYERS = {"contiformer": 2}
 QUICK: dict[str, Any] = {"min_steps": 60}
 
 
@@ -55,7 +58,7 @@ def fit(
 ) -> Interpolator:
     """The same recipe for all models."""
     learning, validation, _ = splits(alpha, seed)
-    options = OPTIONS | (QUICK if budget == "quick" else {}) | changes
+    options = OPTIONS | {"n_layers": LAYERS.get(backbone)} | (QUICK if budget == "quick" else {}) | changes
     model = Interpolator(backbone=backbone, seed=seed, verbose=verbose, **options)
     return model.fit(learning, validation_data=validation).whole()
 
