@@ -75,7 +75,7 @@ def compiled_kernels() -> bool:
     """Whether the optional kernels in C are there and in use."""
     try:
         native = importlib.import_module("contiformer.native")
-        return bool(native.usable(torch.zeros(1)))
+        return bool(native.made_for(torch.zeros(1)))
     except (ImportError, AttributeError):
         return False
 

@@ -1,9 +1,9 @@
 """Kernels in C, where the installation could compile them.
 
-Nothing depends on them: ``usable`` says whether they are there, and ``contiformer.nn`` and ``contiformer.backbones`` do
-the same in PyTorch where they are not. Set ``CONTIFORMER_NATIVE=0`` to do without.
+Nothing depends on them: ``made_for`` says whether they are there and take a tensor, and ``contiformer.nn`` and
+``contiformer.backbones`` do the same in PyTorch where they do not. Set ``CONTIFORMER_NATIVE=0`` to do without.
 """
 
-from contiformer.native.library import usable
+from contiformer.native.library import made_for
 
-__all__ = ["usable"]
+__all__ = ["made_for"]

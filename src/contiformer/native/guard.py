@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_modules
 
-from contiformer.native.library import usable as kernels_usable
+from contiformer.native.library import made_for
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -33,4 +33,4 @@ def actual(*tensors: Tensor) -> bool:
 
 def usable(*tensors: Tensor) -> bool:
     """Whether a kernel takes these: actual numbers in float32 on the CPU."""
-    return actual(*tensors) and all(map(kernels_usable, tensors))
+    return actual(*tensors) and all(map(made_for, tensors))

@@ -29,7 +29,7 @@ def kernels() -> ctypes.CDLL | None:
     return None
 
 
-def usable(like: Tensor) -> bool:
+def made_for(like: Tensor) -> bool:
     """Whether the kernels are there and made for this tensor: float32 on the CPU."""
     return like.dtype == torch.float32 and like.device.type == "cpu" and kernels() is not None
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer.native.library import share_out, threads_for, usable
+from contiformer.native.library import made_for, share_out, threads_for
 
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**16
@@ -30,7 +30,7 @@ def small_products(
     left: Float[Tensor, "batch items rows inner"], right: Float[Tensor, "batch heads items inner columns"]
 ) -> Float[Tensor, "batch heads items rows columns"]:
     """``left[:, None] @ right``, with gradients for the right only where the kernel does it."""
-    if not usable(right) or left.dtype != right.dtype or left.requires_grad:
+    if not made_for(right) or left.dtype != right.dtype or left.requires_grad:
         return left.unsqueeze(1) @ right
     return _SmallProducts.apply(left.contiguous(), right)
 

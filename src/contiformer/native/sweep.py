@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer.native.library import Struct, share_out, threads_for
-from contiformer.native.library import usable as kernels_usable
+from contiformer.native.library import Struct, made_for, share_out, threads_for
 from contiformer.paths.trajectories import Pieces, node_times, substeps_for
 
 _LANES = 8
@@ -77,7 +76,7 @@ class _Problem:
 
 def usable(initial: Tensor) -> bool:
     """Whether the kernel takes this tensor: its width has to be a whole number of vectors."""
-    return initial.shape[-1] % _LANES == 0 and kernels_usable(initial)
+    return initial.shape[-1] % _LANES == 0 and made_for(initial)
 
 
 def solve(

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from contiformer.native import usable
+from contiformer.native import made_for
 from contiformer.native.attention import outward_sums
 from contiformer.nn.keys import Keys, Rows
 from contiformer.paths.interpolation import PiecewisePolynomial
@@ -178,7 +178,7 @@ def padded(x: Tensor, length: int) -> Float[Tensor, "batch heads length n"]:
 
 def _outward_sums(each: Tensor, reached: Tensor) -> Float[Tensor, "batch heads blocks b c"]:
     """``sums[i, m] = Σ each[i, n]`` over the cells n between the points i and m: outwards from i."""
-    if usable(each):
+    if made_for(each):
         return outward_sums(each)
     return each.triu() @ reached + each.tril(-1) @ (1 - reached)
 

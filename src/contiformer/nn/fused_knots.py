@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from contiformer.native import usable
+from contiformer.native import made_for
 from contiformer.native.knots import Knots, attend_at_knots
 from contiformer.nn.cells import ALONE
 from contiformer.nn.keys import Keys
@@ -31,7 +31,7 @@ def applies(path: PiecewisePolynomial, keys: Keys, rule: AttentionRule) -> bool:
         return False
     fixed = not (keys.time.requires_grad or keys.pieces.edges.requires_grad)
     learned = (keys.key_series, keys.value_series, keys.key, path.coefficients)
-    return fixed and keys.time.shape[1] <= ALONE and all(map(usable, learned))
+    return fixed and keys.time.shape[1] <= ALONE and all(map(made_for, learned))
 
 
 def fused_attention(

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contiformer.native import usable
+from contiformer.native import made_for
 from contiformer.native.attention import GapSoftmax, gap_softmax
 from contiformer.nn import scratch
 from contiformer.nn.dropout import kept
@@ -102,7 +102,7 @@ def _weights(problem: KnotProblem, block: tuple[int, slice, slice], heads: int, 
     series, _, _, within, left, right = parts
     before, after = _products(block, parts)
     sums = scratch.take(series, series.shape[0], count, keys)
-    if usable(sums):
+    if made_for(sums):
         struct = problem.described(block, within.shape[1], heads)
         struct.point_to(before=before, after=after, left=left, right=right, within=within, weights=sums)
         gap_softmax("softmax_forward", struct, sums.shape[0])
@@ -140,7 +140,7 @@ def _through_softmax(
     """
     number, rows, beyond = block
     g_left, g_right, g_within = gradients
-    if usable(g):
+    if made_for(g):
         struct = problem.described(block, g_within.shape[1], heads)
         struct.point_to(weights=weights, g=g, g_left=g_left, g_right=g_right, g_within=g_within)
         gap_softmax("softmax_backward", struct, g.shape[0])
@@ -204,7 +204,7 @@ class _KnotAttention(torch.autograd.Function):
         g_values = torch.empty_like(values) if single else torch.zeros_like(values)
         g_before, g_after, g_within = torch.zeros_like(before), torch.zeros_like(after), torch.zeros_like(within)
         # the kernel writes all of these
-        fresh = torch.empty_like if usable(series) else torch.zeros_like
+        fresh = torch.empty_like if made_for(series) else torch.zeros_like
         g_left, g_right = fresh(left), fresh(right)
         for block in problem.blocks():
             number, rows, beyond = block
