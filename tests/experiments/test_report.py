@@ -17,6 +17,8 @@ from contiformer.experiments.store import Store
 from contiformer.experiments.tables import main_sheets
 from contiformer.experiments.uea import EXPERIMENT as UEA
 from contiformer.reports.markers import fill_markers
+from contiformer.reports.page import Words
+from contiformer.reports.page import to_html as to_html_page
 from contiformer.reports.sheet import Entry, Sheet, to_html, to_markdown
 from tests.experiments import toy
 
@@ -120,6 +122,11 @@ def test_the_page_is_sound_html_and_whole_in_itself(store):
     markdown = (store.folder / "report.md").read_text()
     assert "(figures/toy-curves.png)" in markdown
     assert "## Other figures" in markdown
+
+
+def test_code_in_a_sentence_is_code_on_the_page():
+    page = to_html_page([Words("Run `make <demo>` & see")])
+    assert "<p>Run <code>make &lt;demo&gt;</code> &amp; see</p>" in page
 
 
 def test_writing_twice_changes_nothing(store):

@@ -47,7 +47,8 @@ h1, h2, h3 { line-height: 1.2; } h2 { margin-top: 3rem; border-top: 1px solid #c
 a { color: #0072b2; } nav a { margin-right: 1rem; white-space: nowrap; }
 .sheet { overflow-x: auto; margin: 1.5rem 0 .5rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
-caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
+caption { text-align: left; font-weight: 600; padding-bottom: .4rem; white-space: nowrap; }
+code { font-size: 13px; background: #f2f2f2; padding: .1rem .3rem; }
 th, td { padding: .3rem .6rem; text-align: right; vertical-align: top; white-space: nowrap; }
 th { border-bottom: 2px solid #888; } td { border-bottom: 1px solid #e4e4e4; }
 .name { text-align: left; } small, i, .note, figcaption { color: #666; }
@@ -88,12 +89,17 @@ def _html(block: Block) -> str:
         return f'<h{block.level} id="{_anchor(block.text)}">{escape(block.text)}</h{block.level}>'
     if isinstance(block, Words):
         link = f' <a href="{escape(block.link)}">{escape(block.link_text)}</a>' if block.link else ""
-        return f"<p>{escape(block.text)}{link}</p>"
+        return f"<p>{_with_code(block.text)}{link}</p>"
     if isinstance(block, Picture):
         data, caption = b64encode(block.path.read_bytes()).decode(), escape(block.caption)
         image = f'<img alt="{caption}" src="data:image/png;base64,{data}">'
         return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
     return sheets.to_html(block)
+
+
+def _with_code(text: str) -> str:
+    """What stands between backticks is code, as in Markdown."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _anchor(text: str) -> str:
