@@ -22,8 +22,8 @@ from torch.nn.functional import pad
 from contiformer.native import made_for
 from contiformer.native.attention import outward_sums
 from contiformer.nn.keys import Keys, Rows
+from contiformer.nn.moments import held_moments, interval_moments
 from contiformer.paths.interpolation import PiecewisePolynomial
-from contiformer.paths.moments import held_moments, interval_moments
 
 #: So many points are one block; longer sequences are cut into blocks of about the second number, which is where the
 #: triangular sums within blocks and the carries between them cost the same.

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from contiformer.nn.moments import held_moments, interval_moments
 from contiformer.paths.interpolation import INTERPOLATIONS, interpolate
-from contiformer.paths.moments import held_moments, interval_moments
 from contiformer.paths.trajectories import Pieces, evaluate_basis
 from tests.problems import largest, normal
 
