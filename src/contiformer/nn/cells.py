@@ -84,9 +84,9 @@ class CellSums:
         reached = torch.ones(size, size + 1, device=flat.device, dtype=flat.dtype).triu(1)
         within = _outward_sums(each, reached)
         left = right = None
-        # the moments from the block's left edge to each point, and from each point to its right edge; within one block
-        # of knots nobody asks for them
-        asked = moments if blocks > 1 or cell is not None else moments.new_empty(*moments.shape[:-1], 0)
+        # the moments from the block's left edge to each point, and from each point to its right edge; where there is
+        # one block, no key is beyond an edge and nobody asks for them
+        asked = moments if blocks > 1 else moments.new_empty(*moments.shape[:-1], 0)
         # nobody asks from the right edge itself where the points are the knots
         before, after = reached.T[:size] @ asked, (1 - reached).T[: size if cell is None else size + 1] @ asked
         if blocks > 1:
@@ -156,8 +156,11 @@ class CellSums:
             pick(columns, left) + to_left @ series.mT,
             pick(columns, left + 1) + to_right @ series.mT,
         )
-        before = pick(self.before[:, :, rows.block, :, used], left) + to_left
-        after = pick(self.after[:, :, rows.block, :, used], left + 1) + to_right
+        before, after = to_left, to_right
+        if start > 0:
+            before = before + pick(self.before[:, :, rows.block, :, used], left)
+        if stop < self.series.shape[2]:
+            after = after + pick(self.after[:, :, rows.block, :, used], left + 1)
         return before, after, near, used
 
     def _pieces_used(self, rows: Rows, keys: Keys, start: int, stop: int) -> slice:

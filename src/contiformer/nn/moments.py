@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from contiformer.native.small import small_products
 from contiformer.paths.chebyshev import chebyshev_basis, gauss_legendre
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.trajectories import Pieces
@@ -33,7 +34,7 @@ def interval_moments(
     if cell is not None:
         coefficients = coefficients.gather(1, cell[..., None, None].expand(-1, -1, power, width))
     by_head = coefficients.unflatten(-1, (heads, -1)).permute(0, 3, 1, 2, 4)
-    return _into_slots(numbers.to(coefficients.dtype).unsqueeze(1) @ by_head, piece, pieces.count)
+    return _into_slots(small_products(numbers.to(coefficients.dtype), by_head), piece, pieces.count)
 
 
 def held_moments(
