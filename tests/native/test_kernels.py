@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from contiformer.native import library as native
 from contiformer.native.attention import GapSoftmax
 from contiformer.native.small import small_products
 from contiformer.nn import ContinuousAttention
 from contiformer.nn.fields import ConcatField, stack_fields
+from contiformer.nn.moments import interval_moments
+from contiformer.paths.interpolation import interpolate
 from contiformer.paths.trajectories import fixed_pieces, solve_trajectories, window_pieces
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
@@ -163,6 +166,36 @@ def test_small_products_equal_torch(rows, inner, columns, without_kernels):
     for _ in range(2):
         out = small_products(left, right)
         found.append((out, *torch.autograd.grad(out, right, gradient)))
+        without_kernels()
+    for mine, theirs in zip(*found, strict=True):
+        assert relative(mine, theirs) < 1e-5
+
+
+def test_small_products_leave_to_torch_what_they_do_not_do():
+    left, right = torch.randn(1, 5, 4, 3), torch.randn(2, 3, 5, 3, 2)
+    assert torch.equal(small_products(left, right), left.unsqueeze(1) @ right)
+    with pytest.raises(RuntimeError, match="size"):
+        small_products(torch.randn(2, 4, 4, 3), right)
+    whole = left.repeat(2, 1, 1, 1)
+    with forward_ad.dual_level():
+        out = small_products(forward_ad.make_dual(whole, torch.ones_like(whole)), right)
+        tangent = forward_ad.unpack_dual(out).tangent
+    assert relative(tangent, torch.ones_like(whole).unsqueeze(1) @ right) < 1e-6
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["cells named", "cells in order"])
+def test_moments_equal_torch(named, without_kernels):
+    torch.manual_seed(0)
+    knots = torch.rand(3, 9, dtype=torch.float64).sort(1).values
+    values = torch.randn(3, 9, 8, requires_grad=True)
+    pieces = window_pieces(knots[:, 0], knots[:, -1], 0.4, 10)
+    end = torch.cat([knots[:, 1:], knots[:, -1:]], dim=1)
+    cell = torch.arange(9).expand(3, -1).clamp(max=7) if named else None
+    found = []
+    for _ in range(2):
+        path = interpolate("linear", knots, values)
+        moments = interval_moments(path, pieces, 8, knots, end, cell, pieces.locate((knots + end) / 2), 2)
+        found.append((moments, *torch.autograd.grad(moments.square().sum(), values)))
         without_kernels()
     for mine, theirs in zip(*found, strict=True):
         assert relative(mine, theirs) < 1e-5

@@ -218,6 +218,38 @@ def test_backward_can_be_repeated(anywhere, dtype):
 
 @in_both_places
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_second_derivatives_are_refused_rather_than_wrong(anywhere, dtype):
+    attention = make_attention(degree=7).to(dtype)
+    x, times = normal(2, 12, WIDTH).to(dtype).requires_grad_(), sorted_times(2, 12)
+    output = attention(x, times, queries_off_the_knots(2) if anywhere else None).square().sum()
+    with pytest.raises(RuntimeError, match="second derivatives are not available"):
+        torch.autograd.grad(output, x, create_graph=True)
+
+
+def test_the_derivative_in_time_can_be_learned_from():
+    """It does not pass through what is written by hand, so it may be differentiated by what is."""
+    attention = make_attention(degree=15)
+    x, times = normal(2, 12, WIDTH), sorted_times(2, 12)
+    queries = queries_off_the_knots(2).requires_grad_()
+
+    def slope(at):
+        return torch.autograd.grad(attention(x, times, at).square().sum(), at, create_graph=True)[0]
+
+    weight = attention.k_proj.weight
+    (found,) = torch.autograd.grad(slope(queries).square().sum(), weight)
+    step = 1e-5
+    difference = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            weight[0, 1] += sign * step
+        difference.append(slope(queries).square().sum().item())
+        with torch.no_grad():
+            weight[0, 1] -= sign * step
+    assert float(found[0, 1]) == pytest.approx((difference[0] - difference[1]) / (2 * step), rel=1e-5, abs=1e-9)
+
+
+@in_both_places
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_forwards_before_the_backwards_do_not_touch_each_others_memory(anywhere, dtype):
     """Buffers are used again, but not while somebody still has to read them."""
     attention = make_attention(degree=7).to(dtype)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.native.library import Struct, share_out, threads_for
 
 #: Fewer elements than this are not worth a second thread.
@@ -30,7 +30,7 @@ class _Outward(torch.autograd.Function):
         return sums
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, g_sums: Tensor) -> Tensor:
         g_sums = g_sums.contiguous()
         g_each = g_sums.new_empty(*g_sums.shape[:-1], g_sums.shape[-1] - 1)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.native.flow import packed_layer
 from contiformer.native.guard import unhooked
 from contiformer.native.library import Struct, share_out, threads_for
@@ -142,7 +142,7 @@ class _Driven(torch.autograd.Function):
         return path
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, g_path: Tensor) -> tuple[Tensor | None, ...]:
         pieces, field, kept = ctx.saved_tensors
         problem, g_path = ctx.problem, g_path.contiguous()

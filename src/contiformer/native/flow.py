@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.native.guard import unhooked
 from contiformer.native.library import Struct, share_out, threads_for
 
@@ -182,7 +182,7 @@ class _FlowingGRU(torch.autograd.Function):
         return states
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, g_states: Tensor) -> tuple[Tensor | None, ...]:
         gates, candidate, field, path, kept = ctx.saved_tensors
         problem, g_states = ctx.problem, g_states.contiguous()

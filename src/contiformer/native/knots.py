@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.native.library import Struct, share_out, threads_for
 
 #: Fewer multiplications than this are not worth a second thread.
@@ -96,7 +96,7 @@ class _AttentionAtKnots(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, g_out: Tensor) -> tuple[Tensor | None, ...]:
         *given, weights = ctx.saved_tensors
         gradients = [torch.empty_like(x) for x in given]

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from contiformer.native.library import made_for, share_out, threads_for
+from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.guard import usable
+from contiformer.native.library import share_out, threads_for
 
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**16
@@ -30,7 +31,9 @@ def small_products(
     left: Float[Tensor, "batch items rows inner"], right: Float[Tensor, "batch heads items inner columns"]
 ) -> Float[Tensor, "batch heads items rows columns"]:
     """``left[:, None] @ right``, with gradients for the right only where the kernel does it."""
-    if not made_for(right) or left.dtype != right.dtype or left.requires_grad:
+    batch, _, items, inner, _ = right.shape
+    fits = left.shape[:2] == (batch, items) and left.shape[3] == inner
+    if not fits or left.requires_grad or not usable(left, right):
         return left.unsqueeze(1) @ right
     return _SmallProducts.apply(left.contiguous(), right)
 
@@ -42,7 +45,7 @@ class _SmallProducts(torch.autograd.Function):
         return _multiply(left, right, transposed=False)
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         (left,) = ctx.saved_tensors
         return None, _multiply(left, gradient, transposed=True)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.native.library import Struct, share_out, threads_for
 
 _LANES = 8
@@ -57,7 +57,7 @@ class _SpectralMixture(torch.autograd.Function):
         return matrix
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, g_matrix: Tensor) -> tuple[Tensor | None, ...]:
         *given, weight, other_weight = ctx.saved_tensors
         g_matrix, g_points, g_others = g_matrix.contiguous(), *(torch.empty_like(x) for x in given[:2])

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.native.library import Struct, made_for, share_out, threads_for
 from contiformer.paths.trajectories import Pieces, node_times, substeps_for
 
@@ -138,7 +138,7 @@ class _NativeSweep(torch.autograd.Function):
         return (*series, squares)
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         *given, values = ctx.saved_tensors
         initial, matrix = given[:2]

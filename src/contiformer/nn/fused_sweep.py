@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from contiformer.native import sweep
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.nn import scratch
 from contiformer.paths.trajectories import Pieces, SweepPlan
 
@@ -229,7 +229,7 @@ class _FusedSweep(torch.autograd.Function):
         return data
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, g_data: Tensor) -> tuple[Tensor | None, ...]:
         initial, *parameters = ctx.saved_tensors
         plan, field = ctx.plan, SigmoidField(*parameters, *ctx.constants)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from contiformer.native import made_for
 from contiformer.native.attention import GapSoftmax, gap_softmax
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.nn import scratch
 from contiformer.nn.dropout import kept
 
@@ -191,7 +191,7 @@ class _KnotAttention(torch.autograd.Function):
         return mixed
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, g_mixed: Tensor) -> tuple[Tensor | None, ...]:
         *parts, values = ctx.saved_tensors
         series, before, after, within, left, right = parts

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
+from contiformer.native.derivatives import first_derivatives_only
 from contiformer.native.guard import actual, unhooked
 
 
@@ -94,7 +94,7 @@ class _DecayingCells(torch.autograd.Function):
         return both, decay, shares[:, :, 4].clone()
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, g_both: Tensor, g_decay: Tensor, g_out: Tensor) -> tuple[Tensor, None, Tensor]:
         fading, weight, both, before, shares, decay, left, risen, hidden = ctx.saved_tensors
         count, batch, _, d = both.shape
