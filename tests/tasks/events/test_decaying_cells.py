@@ -76,7 +76,7 @@ def test_other_derivatives_are_left_to_autograd_or_refused(level):
     def total(given):
         return decaying_cells(given, waits, from_state)[0].square().sum()
 
-    (expected,) = torch.autograd.grad(total(gates), gates, create_graph=level == "double")
+    (expected,) = torch.autograd.grad(total(gates), gates)
     if level == "func":
         torch.testing.assert_close(torch.func.grad(total)(gates.detach()), expected)
     elif level == "forward":
@@ -84,5 +84,5 @@ def test_other_derivatives_are_left_to_autograd_or_refused(level):
         _, found = torch.func.jvp(total, (gates.detach(),), (direction,))
         torch.testing.assert_close(found, (expected * direction).sum())
     else:
-        with pytest.raises(RuntimeError, match=r"graph|once_differentiable"):
-            torch.autograd.grad(expected.sum(), gates)
+        with pytest.raises(RuntimeError, match="second derivatives are not available"):
+            torch.autograd.grad(total(gates), gates, create_graph=True)
