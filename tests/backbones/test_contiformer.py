@@ -40,6 +40,37 @@ def test_heads_are_eight_wide_or_a_little_more(width, heads):
     assert ContiFormer(CHANNELS, width).layers[0].attention.n_heads == heads
 
 
+@pytest.mark.parametrize("queries", [None, queries_anywhere()], ids=["times", "queries"])
+def test_a_norm_at_the_entry_stands_before_attention_and_not_at_the_end(queries):
+    model = make_model(1, norm="entry")
+    layer = model.layers[0]
+    x, times = normal(2, 7, WIDTH), sorted_times(2, 7)
+    base = x if queries is None else layer._input_path(x, times, queries, None, None)
+    normed = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    z = layer.attention_norm(base + layer.attention(normed, times, queries))
+    assert largest(layer(x, times, queries) - (z + layer.feed_forward(z))) < 1e-12
+
+
+def test_the_scale_of_the_encoding_is_beside_the_values():
+    model, other = make_model(1), make_model(1, encoding_scale=0.25)
+    times = torch.rand(3, 5, dtype=torch.float64)
+    assert torch.equal(other.encoding(times), 0.25 * model.encoding(times))
+    assert largest(make_model(1, encoding_scale=0.0).encoding(times)) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"norm": "begin"}, "norm must be one of end, entry, got 'begin'"),
+        ({"encoding_scale": -1.0}, "scale of the encoding must be finite and not negative, got -1"),
+        ({"encoding_scale": float("nan")}, "scale of the encoding must be finite"),
+    ],
+)
+def test_wrong_norms_and_scales_are_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        make_model(1, **options)
+
+
 def test_attention_options_reach_every_layer():
     model = make_model(2, rule="gauss", points=4, causal=True, dropout=0.25, d_ff=5)
     for layer in model.layers:

@@ -27,16 +27,18 @@ def streamed(model, values, times):
 
 @pytest.mark.parametrize("n_layers", [1, 2])
 @pytest.mark.parametrize("field", ["concatnorm", "concat", "linear"])
-def test_states_are_those_of_a_pass_over_everything(n_layers, field):
-    model = make_model(n_layers, field=field)
+@pytest.mark.parametrize("norm", ["end", "entry"])
+def test_states_are_those_of_a_pass_over_everything(n_layers, field, norm):
+    model = make_model(n_layers, field=field, norm=norm, encoding_scale=0.5)
     values, times = normal(1, LENGTH, CHANNELS), 1.5 * sorted_times(1, LENGTH)
     _, states = streamed(model, values[0], times[0])
     assert largest(states - model(values, times)[0]) < 1e-7
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
-def test_states_at_later_times_are_those_of_a_query(n_layers):
-    model = make_model(n_layers)
+@pytest.mark.parametrize("norm", ["end", "entry"])
+def test_states_at_later_times_are_those_of_a_query(n_layers, norm):
+    model = make_model(n_layers, norm=norm)
     values, times = normal(1, LENGTH, CHANNELS), sorted_times(1, LENGTH)
     stream, _ = streamed(model, values[0], times[0])
     later = times[0, -1] + torch.tensor([0.0, 0.1, 0.7], dtype=torch.float64)

@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from contiformer.nn.clock import Clock, TimeEncoding
-from contiformer.nn.layer import ContiFormerLayer
+from contiformer.nn.layer import ContiFormerLayer, NormPlace
 
 #: Of a head where it is not said how many there are: at a width of 64, 8 heads were better than 4 in all of four
-#: cross-validations within training parts (benchmarks/heads.py).
+#: cross-validations within training parts (benchmarks/choices.py heads).
 HEAD_WIDTH = 8
 
 
@@ -31,6 +31,8 @@ class ContiFormer(nn.Module):
         time_origin, time_unit: what the model's clock reads as 0 and as 1. The vector fields see this clock, so the
             unit decides how far keys and values move between observations; ``model.clock.fit(times)`` sets both from
             data.
+        encoding_scale: of the temporal encoding beside the projected values.
+        norm: where a layer normalises, see :class:`~contiformer.nn.ContiFormerLayer`.
         attention: options of :class:`~contiformer.nn.ContinuousAttention` such as ``rule``, ``interpolation``,
             ``causal``.
 
@@ -61,6 +63,8 @@ class ContiFormer(nn.Module):
         *,
         time_origin: float = 0.0,
         time_unit: float = 1.0,
+        encoding_scale: float = 1.0,
+        norm: NormPlace = "end",
         **attention: Any,
     ) -> None:
         super().__init__()
@@ -69,10 +73,10 @@ class ContiFormer(nn.Module):
         heads = _heads_for(d_model) if n_heads is None else n_heads
         self.input_size = input_size
         self.clock = Clock(time_origin, time_unit)
-        self.encoding = TimeEncoding(d_model)
+        self.encoding = TimeEncoding(d_model, scale=encoding_scale)
         self.input_proj = nn.Linear(2 * input_size, d_model)
         self.layers = nn.ModuleList(
-            ContiFormerLayer(d_model, heads, d_ff, dropout, **attention) for _ in range(n_layers)
+            ContiFormerLayer(d_model, heads, d_ff, dropout, norm=norm, **attention) for _ in range(n_layers)
         )
 
     def forward(

@@ -21,6 +21,11 @@ from contiformer.tasks.classification import Classification
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import classification_scores
 
+#: Options of backbones that are not their own defaults. States that keep their size, and an encoding of time that does
+#: not drown the values, were better in all of eight cross-validations within training parts, see
+#: ``benchmarks/choices.py layers``.
+DEFAULTS: dict[str, dict[str, Any]] = {"contiformer": {"norm": "entry", "encoding_scale": 0.3}}
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Classifier(ClassifierMixin, Estimator):
@@ -32,6 +37,8 @@ class Classifier(ClassifierMixin, Estimator):
             :class:`~contiformer.tasks.pooled.PooledHead`; None: where channels are missing at some points.
         class_weight: None, "balanced", or a dictionary from classes to weights.
         label_smoothing: see :class:`~contiformer.tasks.Classification`.
+        backbone_options: as elsewhere, but contiformer has ``{"norm": "entry", "encoding_scale": 0.3}`` if they do not
+            say otherwise; ``{"norm": "end", "encoding_scale": 1.0}`` is the paper's layer.
         warp: size of the random changes of the clock that a training step sees, see :class:`~contiformer.tasks.View`.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
@@ -115,6 +122,9 @@ class Classifier(ClassifierMixin, Estimator):
         if not others:
             raise DataError("there are too few series to validate on", remedy="give more, or validation_data=")
         return SeriesSet([*training, *held_out.select(rare)], schema=data.schema), held_out.select(others)
+
+    def _backbone_options(self) -> dict[str, Any]:
+        return {**DEFAULTS.get(self.backbone, {}), **super()._backbone_options()}
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         assert training.classes is not None

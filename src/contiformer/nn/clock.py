@@ -61,13 +61,16 @@ class Clock(nn.Module):
 
 
 class TimeEncoding(nn.Module):
-    """``[sin(ω_k t), cos(ω_k t)]`` with ``d_model / 2`` frequencies from ``low`` to ``high`` in geometric steps.
+    """``scale [sin(ω_k t), cos(ω_k t)]`` with ``d_model / 2`` frequencies from ``low`` to ``high`` in geometric steps.
 
     Frequencies are in radians per unit of the model's time. Shapes: t [...] -> [..., d_model].
     """
 
-    def __init__(self, d_model: int, low: float = 1.0, high: float = 100.0) -> None:
+    def __init__(self, d_model: int, low: float = 1.0, high: float = 100.0, scale: float = 1.0) -> None:
         super().__init__()
+        if not (math.isfinite(scale) and scale >= 0):
+            raise ValueError(f"the scale of the encoding must be finite and not negative, got {scale!r}")
+        self.scale = float(scale)
         pairs = -(-d_model // 2)
         self.d_model = d_model
         # plain numbers, because a buffer would be rounded by model.half() and stay so
@@ -77,4 +80,5 @@ class TimeEncoding(nn.Module):
         """Encode times, in float32 or wider."""
         wide = torch.promote_types(t.dtype, torch.float32)
         angle = t.unsqueeze(-1) * torch.tensor(self.frequencies, dtype=wide, device=t.device)
-        return torch.cat([angle.sin(), angle.cos()], dim=-1)[..., : self.d_model]
+        waves = torch.cat([angle.sin(), angle.cos()], dim=-1)[..., : self.d_model]
+        return waves if self.scale == 1 else self.scale * waves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,6 +14,8 @@ from contiformer.nn.dropout import Dropout
 from contiformer.nn.observations import Observations, last_observed
 from contiformer.paths.interpolation import interpolate
 
+NormPlace = Literal["end", "entry"]
+
 
 class ContiFormerLayer(nn.Module):
     """``z̃(t) = LN(attention(t) + x(t))``, ``z(t) = LN(FFN(z̃(t)) + z̃(t))`` at any times ``t``.
@@ -23,23 +25,39 @@ class ContiFormerLayer(nn.Module):
     at the observations this is ``X_i`` as in the paper, and between and beyond them the query still knows its own
     time. A causal layer holds the last known input instead of interpolating towards the next one.
 
+    With ``norm="entry"`` the last norm stands before attention instead: ``z̃(t) = LN(attention of LN(X) + x(t))``,
+    ``z(t) = FFN(z̃(t)) + z̃(t)``. Then states differ in size too, which a pooled answer can use.
+
     Args:
         d_model, n_heads: width and heads.
         d_ff: width of the feed-forward block (None: ``4 * d_model``).
         dropout: after attention and feed-forward, and of the attention weights.
+        norm: "end", as in the paper, or "entry".
         attention: options of :class:`~contiformer.nn.ContinuousAttention`.
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, d_ff: int | None = None, dropout: float = 0.1, **attention: Any
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        *,
+        norm: NormPlace = "end",
+        **attention: Any,
     ) -> None:
         super().__init__()
+        if norm not in get_args(NormPlace):
+            raise ValueError(f"norm must be one of {', '.join(get_args(NormPlace))}, got {norm!r}")
         d_ff = 4 * d_model if d_ff is None else d_ff
         self.attention = ContinuousAttention(d_model, n_heads, dropout=dropout, **attention)
         self.feed_forward = nn.Sequential(
             nn.Linear(d_model, d_ff), nn.GELU(), Dropout(dropout), nn.Linear(d_ff, d_model)
         )
-        self.attention_norm, self.feed_forward_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        # without a scale of its own: projections follow
+        self.entry_norm = nn.LayerNorm(d_model, elementwise_affine=False) if norm == "entry" else nn.Identity()
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.feed_forward_norm = nn.LayerNorm(d_model) if norm == "end" else nn.Identity()
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -51,13 +69,17 @@ class ContiFormerLayer(nn.Module):
         encoding: Callable[[Tensor], Tensor] | None = None,
     ) -> Float[Tensor, "batch query d"]:
         """The layer's output at ``query_times`` (None: at ``times``, zero in masked rows)."""
-        attended = self.dropout(self.attention(x, times, query_times, mask))
+        attended = self.dropout(self.attention(self.entry_norm(x), times, query_times, mask))
         base = x if query_times is None else self._input_path(x, times, query_times, mask, encoding)
-        z = self.attention_norm(attended + base.to(attended.dtype))
-        z = self.feed_forward_norm(z + self.dropout(self.feed_forward(z)))
+        z = self.after_attention(attended, base)
         if query_times is None and mask is not None:
             z = torch.where(mask[..., None], z, 0.0)
         return z
+
+    def after_attention(self, attended: Float[Tensor, "*shape d"], base: Float[Tensor, "*shape d"]) -> Tensor:
+        """The output, from what attention gives and the residual."""
+        z = self.attention_norm(attended + base.to(attended.dtype))
+        return self.feed_forward_norm(z + self.dropout(self.feed_forward(z)))
 
     @torch.compiler.disable
     def _input_path(

@@ -50,7 +50,8 @@ class LayerStream:
     def append(self, x: Float[Tensor, " d"], time: float) -> Float[Tensor, " d"]:
         """The layer's output at a new observation, which is not before the last one."""
         attention = self.layer.attention
-        query, key, value = (proj(x) for proj in (attention.q_proj, attention.k_proj, attention.v_proj))
+        normed = self.layer.entry_norm(x)
+        query, key, value = (proj(normed) for proj in (attention.q_proj, attention.k_proj, attention.v_proj))
         if len(self.begun):
             self.curves, self.slopes, self.qk_integral, self.v_integral = self._followed(time, query)
         fresh = torch.stack([key, value])[:, None, None]
@@ -71,9 +72,7 @@ class LayerStream:
         return self._output(self._mixed(self.query, curves, qk_integral, v_integral, time), base)
 
     def _output(self, mixed: Tensor, base: Tensor) -> Float[Tensor, " d"]:
-        layer = self.layer
-        z = layer.attention_norm(layer.attention.out_proj(mixed) + base)
-        return layer.feed_forward_norm(z + layer.feed_forward(z))
+        return self.layer.after_attention(self.layer.attention.out_proj(mixed), base)
 
     def _mixed(
         self, query: Tensor, curves: Tensor, qk_integral: Tensor, v_integral: Tensor, time: float
