@@ -16,6 +16,7 @@ import pytest
 from contiformer.data.errors import DataError
 from contiformer.experiments import running
 from contiformer.experiments.cell import Cell
+from contiformer.experiments.results import Progress
 from contiformer.experiments.store import Store, cell_of
 from tests.experiments import toy
 
@@ -227,3 +228,18 @@ def test_the_exit_code_of_side_by_side_is_that_of_a_process_that_failed(tmp_path
     worker.chmod(0o755)
     monkeypatch.setattr(running.sys, "executable", str(worker))
     assert running.run_side_by_side(["reproduce", "toy"], 2) == code
+
+
+@pytest.mark.parametrize(
+    ("done", "runnable", "left", "state"),
+    [
+        (7, 7, 0, "complete"),
+        (5, 5, 0, "complete here"),
+        (5, 6, 1, "partly"),
+        (5, 0, 0, "partly"),
+        (0, 5, 5, "not begun"),
+        (0, 0, 0, "no data"),
+    ],
+)
+def test_a_table_is_complete_here_only_if_its_data_are(done, runnable, left, state):
+    assert Progress(done, runnable, left, all=7).state == state

@@ -50,7 +50,7 @@ class Commands(TyperGroup):
         except _UsageError as error:
             return _wrong_usage(error)
         except (KeyboardInterrupt, typer.Abort):
-            complain("stopped by Ctrl-C")
+            complain("stopped by Ctrl-C or a signal")
             return INTERRUPTED
         except BrokenPipeError:
             # the reader has gone, as in `... | head`; nothing more can be said there, nor flushed at exit

@@ -36,7 +36,8 @@ class Progress:
             return "complete"
         if not self.done:
             return "not begun" if self.runnable else "no data"
-        return "partly" if self.left else "complete here"
+        # with no data at all, nothing is left that could be run, and that is no merit
+        return "complete here" if self.runnable and not self.left else "partly"
 
 
 @dataclass(frozen=True)
