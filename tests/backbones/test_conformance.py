@@ -31,8 +31,8 @@ EQUATIONS = (
 )  # fmt: skip
 #: Backbones that choose places by comparing numbers, so that a small difference may become a large one.
 CHOOSING = ("autoformer", "informer", "reformer", "timesnet")
-#: In float64: ContiFormer's window of time depends on what is asked, and its resolution is finite; states without a norm
-#: at the end are larger.
+#: In float64: ContiFormer's window of time depends on what is asked, and its resolution is finite. States without a
+#: norm at the end are larger.
 TOLERANCE = {"contiformer": 2e-5}
 #: Parameters that can change no state, as "backbone.parameter", and why; for example a key's bias under softmax.
 WITHOUT_EFFECT: dict[str, str] = {}
