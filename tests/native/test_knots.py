@@ -18,10 +18,33 @@ HEADS = 3
 NAMES = ("query", "key", "key series", "value series")
 
 
+#: Query times, given those of the keys.
+QUERIES = {
+    "anywhere": lambda times: 2 * torch.rand(len(times), 23, dtype=torch.float64) - 0.5,
+    "sorted": lambda times: torch.rand(len(times), 40, dtype=torch.float64).sort().values,
+    "one": lambda times: torch.full((len(times), 1), 0.4, dtype=torch.float64),
+    "at keys": lambda times: times.flip(1),
+    # twice the same, at the first and last key, and next to keys
+    "ties": lambda times: torch.cat([times, times[:, :1], times[:, -1:], times + 1e-9, times[:, :1] * 0 + 0.5], 1),
+}
+
+
 class Case:
     """Random queries, keys and series at random times, and the gradients of a random direction."""
 
-    def __init__(self, length, *, batch=2, terms=8, dk=4, masked=False, interpolation="linear", dtype=torch.float32):
+    def __init__(
+        self,
+        length,
+        *,
+        batch=2,
+        terms=8,
+        dk=4,
+        masked=False,
+        interpolation="linear",
+        dtype=torch.float32,
+        queries=None,
+        piece=1.5,
+    ):
         torch.manual_seed(length)
         times = torch.rand(batch, length, dtype=torch.float64).sort().values
         self.valid = None
@@ -33,15 +56,18 @@ class Case:
             times = torch.where(self.valid, times, times.gather(1, lengths[:, None] - 1))
             self.valid[1] = False
         self.times, self.interpolation, self.lengths = times, interpolation, lengths
-        self.pieces = window_pieces(times[:, 0], times[:, -1], 1.5, 64)
+        self.queries = None if queries is None else QUERIES[queries](times)
+        asked = times if self.queries is None else torch.cat([times, self.queries], 1)
+        self.pieces = window_pieces(asked.amin(1), asked.amax(1), piece, 64)
 
         def learned(*shape):
             return torch.randn(*shape, dtype=dtype, requires_grad=True)
 
         self.query, self.key = learned(batch, length, HEADS * dk), learned(batch, length, HEADS * dk)
-        self.series = [learned(batch, HEADS, length, 1, terms, dk) for _ in range(2)]
-        self.direction = torch.randn(batch, HEADS, length, dk, dtype=dtype)
-        if self.valid is not None:
+        self.series = [learned(batch, HEADS, length, self.pieces.count, terms, dk) for _ in range(2)]
+        rows = length if self.queries is None else self.queries.shape[1]
+        self.direction = torch.randn(batch, HEADS, rows, dk, dtype=dtype)
+        if self.valid is not None and self.queries is None:
             # nobody reads what a masked row attends to
             self.direction *= self.valid[:, None, :, None]
 
@@ -51,9 +77,9 @@ class Case:
         keys = Keys(self.times, self.valid, key, key.detach(), *self.series, self.pieces)
         rule = AttentionRule(**options)
         if keep_weights is not None:
-            assert fused_knots.applies(path, keys, rule)
-            return fused_knots.fused_attention(path, keys, rule, keep_weights)
-        return spectral_attention(path, keys, None, rule, distinct=True)[0]
+            assert fused_knots.applies(path, keys, self.queries, rule)
+            return fused_knots.fused_attention(path, keys, self.queries, rule, keep_weights)
+        return spectral_attention(path, keys, self.queries, rule, distinct=True)[0]
 
     def gradients(self, out):
         return torch.autograd.grad(out, [self.query, self.key, *self.series], self.direction)
@@ -82,6 +108,18 @@ def test_equals_torch(length, masked, causal, without_kernels):
     found = case.results(causal=causal)
     without_kernels()
     assert_same(found, case.results(causal=causal), case.valid)
+
+
+@pytest.mark.parametrize("piece", [9.0, 0.6, 0.13], ids=["one piece", "few pieces", "many pieces"])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("queries", [None, *QUERIES])
+@pytest.mark.parametrize("length", [1, 2, 9, 60])
+def test_queries_anywhere_equal_torch(length, queries, masked, piece, without_kernels):
+    case = Case(length, queries=queries, masked=masked, piece=piece)
+    out = case.attend(keep_weights=True)
+    found = (out.detach(), *case.gradients(out))
+    without_kernels()
+    assert_same(found, case.results(), case.valid if queries is None else None)
 
 
 @pytest.mark.parametrize("interpolation", ["linear", "cubic"])
@@ -219,13 +257,17 @@ def test_the_module_goes_through_it(width, without_kernels, monkeypatch):
     fused = fused_knots.fused_attention
     monkeypatch.setattr(fused_knots, "fused_attention", lambda *given: calls.append(1) or fused(*given))
     attention(x, times)
-    assert calls == [1]
-    attention(x, times, query_times=times)
+    attention(x, times, query_times=times + 0.01)
+    attention(x, 3 * times)
+    assert calls == [1, 1, 1]
+    attention(x, times, query_times=times.clone().requires_grad_())
     attention.double()(x.double(), times)
     attention.float()(x, times, return_weights=True)
+    ContinuousAttention(width, 4, causal=True)(x, times, query_times=times + 0.01)
+    ContinuousAttention(width, 4, interpolation="cubic")(x, times, query_times=times + 0.01)
     without_kernels()
     attention(x, times)
-    assert calls == [1]
+    assert calls == [1, 1, 1]
 
 
 def test_a_share_that_rounds_to_all_drops_all():

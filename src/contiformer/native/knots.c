@@ -1,18 +1,24 @@
-/* Attention at the knots of one piece and one block, in float32: from the trajectories to the mixed values in one pass over
-   a sequence's head, whose numbers stay in the nearest caches meanwhile. The reference is contiformer/nn/{cells,knot_attention,
-   mixing}.py, which does the same step by step for all sequences.
+/* Attention from points in time to keys, in float32: from the trajectories to the mixed values in one pass over a sequence's
+   head, whose numbers stay in the nearest caches meanwhile. The reference is contiformer/nn/{cells,knot_attention,mixing}.py,
+   which does the same step by step for all sequences.
 
-   For query j and key i of one head, with the series c_i [terms, key_width] and v_i [terms, value_width] of the key, where
-   x is the time on the piece from -1 to 1:
+   Points t_n are in order; among them are the times of the keys and those of the queries, and the edges of the pieces, so
+   that the cell between two neighbours lies in one piece. For the query at point j and key i of one head, with the series
+   c_i and v_i of the key on each piece, where x is the time on the piece from -1 to 1:
        moments_nm = integral of T_m(x) q         over the cell between the points n and n + 1
        integral_ji = sum of c_i . moments_n      over the cells n between i and j, outwards from i
-       score_ji = scale integral_ji / |t_j - t_i|,  score_jj = scale q(t_j) . key_j
-       means_i = the series of the mean of v_i   from x_i to x
-       out_j = sum of T_m(x_j) weight_ji means_im over i and m,  weight = dropout(softmax(score)).
+       score_ji = scale integral_ji / |t_j - t_i|,  and scale q(t_i) . key_i where j is the point of the key itself
+       means_i = the series of the mean of v_i   from x_i, or from the piece's edge that is nearer to it, to x
+       carry_i = the integral of v_i             from the key to that edge
+       out_j = sum over i of weight_ji (carry_i + (t_j - edge) sum of T_m(x_j) means_im) / (t_j - t_i),
+       weight = dropout(softmax(score)).
+   With one piece there is no edge between, and the mean alone is left.
 
-   Matrices of pairs have a row for each query and a column for each key, and rows of whole vectors: the columns behind the
-   last key hold zeros. A head is worked on by one thread and by itself, so nobody else in the batch changes its bits. */
+   Matrices of pairs have a row for each point or query and a column for each key, and rows of whole vectors: the columns
+   behind the last key hold zeros. A head is worked on by one thread and by itself, so nobody else in the batch changes its
+   bits. */
 
+#include <limits.h>
 #include <stdint.h>
 
 #include "common.h"
@@ -20,22 +26,27 @@
 /* 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
 #define ROWS 6
 #define NEVER -3e38f
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 typedef struct {
-    long heads, length, terms, powers, nodes, key_width, value_width;
+    long heads, points, keys, rows, pieces, terms, powers, nodes, key_width, value_width;
     uint64_t seed;
     /* a weight is dropped when its 24 random bits are below this, else multiplied by `kept` */
     int causal, dropped;
     float kept, scale;
-    /* times [batch, length]; both edges of the piece [batch, 2]; valid [batch, length] or NULL */
+    /* times [batch, points]; edges of the pieces [batch, pieces + 1]; valid keys [batch, keys] or NULL */
     const double *time, *edges;
     const unsigned char *valid;
+    /* The point of each key [batch, keys], in order, and of each query [batch, rows], in order, and where the answer to that
+       query goes; NULL where points, keys and queries are the same. */
+    const int64_t *place, *asked, *target;
     /* Gauss-Legendre on [0, 1], exact for the terms times the powers of the path: [nodes] each */
     const double *node, *share;
-    /* series [batch, heads, length, terms, key_width], values likewise; path [batch, length, powers, heads, key_width];
-       key [batch, length, heads, key_width] */
+    /* series [batch, heads, keys, pieces, terms, key_width], values likewise; path [batch, points, powers, heads, key_width];
+       key [batch, keys, heads, key_width] */
     const float *series, *values, *path, *key;
-    /* out [batch, length, heads, value_width]; weights before dropout [batch, heads, length, length], or NULL */
+    /* out [batch, rows, heads, value_width]; weights before dropout [batch, heads, rows, keys], or NULL */
     float *out, *weights;
     const float *g_out;
     float *g_series, *g_values, *g_path, *g_key;
@@ -115,23 +126,34 @@ INLINE void transpose_square(const float *from, long from_row, float *to, long t
 }
 
 /* to [columns, to_row] = from [rows, columns] transposed, with zeros behind the last of the rows */
-DISPATCH static void transpose(long rows, long columns, const float *from, float *to, long to_row) {
+DISPATCH static void transpose(long rows, long columns, const float *from, long from_row, float *to, long to_row) {
     const long whole = rows / LANES * LANES, wide = columns / LANES * LANES;
     for (long r = 0; r < whole; r += LANES)
-        for (long c = 0; c < wide; c += LANES) transpose_square(from + r * columns + c, columns, to + c * to_row + r, to_row);
+        for (long c = 0; c < wide; c += LANES)
+            transpose_square(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
     for (long c = 0; c < columns; c++) {
-        for (long r = c < wide ? whole : 0; r < rows; r++) to[c * to_row + r] = from[r * columns + c];
+        for (long r = c < wide ? whole : 0; r < rows; r++) to[c * to_row + r] = from[r * from_row + c];
         for (long r = rows; r < to_row; r++) to[c * to_row + r] = 0;
     }
 }
 
 /* Working memory for one head; `row` is the length of a row of pairs. What follows from the times serves all heads of a
-   sequence: factors, open keys, x [row], basis [length, terms], numbers [terms, powers, row]. */
+   sequence. */
 typedef struct {
-    float *memory, *factors, *weights, *used, *g, *running, *own, *moments, *g_moments, *means, *g_means, *mixed, *transposed;
+    float *memory;
+    /* [rows, row]: scale / gap of a query and a key; the share of the gap that lies in the query's piece */
+    float *factors, *inside;
+    /* [rows, row] */
+    float *weights, *used, *near, *far, *g;
+    /* [points, row] */
+    float *pairs;
+    float *running, *own, *moments, *g_moments, *means, *g_means, *carry, *g_carry, *mixed, *beyond, *transposed;
     float *basis, *numbers, *zeros;
-    double *x, *sums, *term;
-    int *open;
+    double *begin, *end, *sums, *term;
+    /* keys: whether they may be seen, and their points. Points: their key or -1. Queries: their points and answers. */
+    int *open, *place, *key_at, *asked, *target;
+    /* the first cell and the first query of each piece, and the number of them behind the last */
+    int *cells, *queries;
     long row;
 } Work;
 
@@ -143,29 +165,44 @@ INLINE float *next_of(float *memory, long *taken, long size) {
 }
 
 static long divide_memory(Work *work, const Knots *w, float *memory) {
-    const long row = (w->length + LANES - 1) / LANES * LANES, pairs = w->length * row;
-    const long keys = w->terms * w->key_width, values = w->terms * w->value_width;
+    const long row = (w->keys + LANES - 1) / LANES * LANES, pairs = w->rows * row, cut = w->pieces > 1 ? pairs : 0;
+    const long keys = w->terms * w->key_width, values = w->terms * w->value_width, cells = w->points;
+    const long carry = w->pieces > 1 ? w->keys * w->pieces * w->value_width : 0;
     long taken = 0;
     work->row = row, work->memory = memory;
     work->factors = next_of(memory, &taken, pairs);
+    work->inside = next_of(memory, &taken, cut);
     work->weights = next_of(memory, &taken, pairs);
     work->used = next_of(memory, &taken, pairs);
+    work->near = next_of(memory, &taken, cut);
+    work->far = next_of(memory, &taken, cut);
     work->g = next_of(memory, &taken, pairs);
+    work->pairs = next_of(memory, &taken, cells * row);
     work->running = next_of(memory, &taken, row);
     work->own = next_of(memory, &taken, row);
-    work->open = (int *)next_of(memory, &taken, row);
-    work->basis = next_of(memory, &taken, w->length * w->terms);
-    work->numbers = next_of(memory, &taken, w->terms * w->powers * row);
+    work->basis = next_of(memory, &taken, w->rows * w->terms);
+    work->numbers = next_of(memory, &taken, w->terms * w->powers * cells);
     work->zeros = next_of(memory, &taken, w->value_width);
-    work->x = (double *)next_of(memory, &taken, 2 * row);
-    work->sums = (double *)next_of(memory, &taken, 2 * w->terms * w->powers * row);
-    work->term = (double *)next_of(memory, &taken, 2 * 3 * row);
-    work->moments = next_of(memory, &taken, w->length * keys);
-    work->g_moments = next_of(memory, &taken, w->length * keys);
-    work->means = next_of(memory, &taken, w->length * values);
-    work->g_means = next_of(memory, &taken, w->length * values);
-    work->mixed = next_of(memory, &taken, w->length * values);
-    work->transposed = next_of(memory, &taken, row * (keys > values ? keys : values));
+    work->begin = (double *)next_of(memory, &taken, 2 * cells);
+    work->end = (double *)next_of(memory, &taken, 2 * cells);
+    work->sums = (double *)next_of(memory, &taken, 2 * w->terms * w->powers * cells);
+    work->term = (double *)next_of(memory, &taken, 2 * 3 * cells);
+    work->moments = next_of(memory, &taken, cells * keys);
+    work->g_moments = next_of(memory, &taken, cells * keys);
+    work->means = next_of(memory, &taken, w->keys * w->pieces * values);
+    work->g_means = next_of(memory, &taken, w->keys * w->pieces * values);
+    work->carry = next_of(memory, &taken, carry);
+    work->g_carry = next_of(memory, &taken, carry);
+    work->mixed = next_of(memory, &taken, w->rows * values);
+    work->beyond = next_of(memory, &taken, w->rows * w->value_width);
+    work->transposed = next_of(memory, &taken, row * MAX(keys, values));
+    work->open = (int *)next_of(memory, &taken, row);
+    work->place = (int *)next_of(memory, &taken, row);
+    work->key_at = (int *)next_of(memory, &taken, cells);
+    work->asked = (int *)next_of(memory, &taken, w->rows);
+    work->target = (int *)next_of(memory, &taken, w->rows);
+    work->cells = (int *)next_of(memory, &taken, w->pieces + 1);
+    work->queries = (int *)next_of(memory, &taken, w->pieces + 1);
     return taken;
 }
 
@@ -177,47 +214,113 @@ static int make_work(Work *work, const Knots *w) {
     return 0;
 }
 
+/* Where a time is on a piece from -1 to 1. */
+INLINE double local(const double *edges, long piece, double time) {
+    const double half = (edges[piece + 1] - edges[piece]) / 2;
+    const double x = half > 0 ? (time - edges[piece]) / half - 1 : 0;
+    return x < -1 ? -1 : x > 1 ? 1 : x;
+}
+
+INLINE double clamped(double time, double low, double high) {
+    return time < low ? low : time > high ? high : time;
+}
+
+/* The piece of a time, no earlier than the given one. A time at an edge belongs to the piece behind it, unless that is one of
+   the empty pieces at the end. */
+INLINE long piece_of(const Knots *w, const double *edges, double time, long piece) {
+    while (piece + 1 < w->pieces && time >= edges[piece + 1] && edges[piece + 2] > edges[piece + 1]) piece++;
+    return piece;
+}
+
+/* Who is where: points of keys and queries, and which cells and queries lie in which piece. */
+INLINE void find_places(const Knots *w, long batch, const double *time, const double *edges, Work *work) {
+    for (long i = 0; i < work->row; i++) {
+        const long at = batch * w->keys + i;
+        work->open[i] = i < w->keys && (!w->valid || w->valid[at]);
+        work->place[i] = i >= w->keys ? INT_MAX : w->place ? (int)w->place[at] : (int)i;
+    }
+    for (long n = 0; n < w->points; n++) work->key_at[n] = -1;
+    for (long i = 0; i < w->keys; i++) work->key_at[work->place[i]] = (int)i;
+    for (long r = 0; r < w->rows; r++) {
+        const long at = batch * w->rows + r;
+        work->asked[r] = w->asked ? (int)w->asked[at] : (int)r;
+        work->target[r] = w->target ? (int)w->target[at] : (int)r;
+    }
+    long piece = 0, mine = 0;
+    for (long n = 0; n < w->points; n++) {
+        const long end = n + 1 < w->points ? n + 1 : n;
+        const long here = piece_of(w, edges, (time[n] + time[end]) / 2, piece);
+        for (; mine <= here; mine++) work->cells[mine] = (int)n;
+        piece = here;
+        work->begin[n] = local(edges, piece, time[n]), work->end[n] = local(edges, piece, time[end]);
+    }
+    for (; mine <= w->pieces; mine++) work->cells[mine] = (int)w->points;
+    piece = mine = 0;
+    for (long r = 0; r < w->rows; r++) {
+        const long here = piece_of(w, edges, time[work->asked[r]], piece);
+        for (; mine <= here; mine++) work->queries[mine] = (int)r;
+        piece = here;
+    }
+    for (; mine <= w->pieces; mine++) work->queries[mine] = (int)w->rows;
+}
+
 /* scale / |t_j - t_i|, and the scale itself where the score is a product and no mean. */
 INLINE void find_factors(const Knots *w, const double *time, Work *work) {
-    for (long j = 0; j < w->length; j++) {
-        float *restrict factor = work->factors + j * work->row;
-        const double here = time[j];
+    for (long i = 0; i < w->keys; i++) work->term[i] = time[work->place[i]];
+    for (long r = 0; r < w->rows; r++) {
+        float *restrict factor = work->factors + r * work->row;
+        const double here = time[work->asked[r]], *restrict there = work->term;
+        const int key = work->key_at[work->asked[r]];
 #pragma omp simd
-        for (long i = 0; i < w->length; i++) {
-            const float gap = fabsf((float)(here - time[i]));
+        for (long i = 0; i < w->keys; i++) {
+            const float gap = fabsf((float)(here - there[i]));
             factor[i] = w->scale / (gap < 1e-37f ? 1e-37f : gap);
         }
-        factor[j] = w->scale;
-        for (long i = w->length; i < work->row; i++) factor[i] = 0;
+        if (key >= 0) factor[key] = w->scale;
+        for (long i = w->keys; i < work->row; i++) factor[i] = 0;
     }
 }
 
-/* Where the points are on the piece from -1 to 1, and the terms there. */
-INLINE void find_basis(const Knots *w, const double *time, const double *edges, Work *work) {
-    const double half = (edges[1] - edges[0]) / 2;
-    for (long j = 0; j < w->length; j++) {
-        const double x = half > 0 ? (time[j] - edges[0]) / half - 1 : 0;
-        work->x[j] = x < -1 ? -1 : x > 1 ? 1 : x;
-        double term = 1, next = work->x[j];
-        for (long m = 0; m < w->terms; m++) {
-            const double later = 2 * work->x[j] * next - term;
-            work->basis[j * w->terms + m] = (float)term;
-            term = next, next = later;
+/* The part of each gap that lies in the query's piece; all of it where there is no gap. */
+INLINE void find_inside(const Knots *w, const double *time, const double *edges, Work *work) {
+    for (long p = 0; p < w->pieces; p++)
+        for (long r = work->queries[p]; r < work->queries[p + 1]; r++) {
+            float *restrict inside = work->inside + r * work->row;
+            const double here = time[work->asked[r]], low = edges[p], high = edges[p + 1], *restrict there = work->term;
+#pragma omp simd
+            for (long i = 0; i < w->keys; i++) {
+                const double edge = there[i] < low ? low : there[i] > high ? high : there[i];
+                const double gap = fabs(here - there[i]);
+                inside[i] = gap > 0 ? (float)(fabs(here - edge) / gap) : 1.0f;
+            }
+            for (long i = w->keys; i < work->row; i++) inside[i] = 0;
         }
-    }
+}
+
+/* The terms at the queries. */
+INLINE void find_basis(const Knots *w, const double *time, const double *edges, Work *work) {
+    for (long p = 0; p < w->pieces; p++)
+        for (long r = work->queries[p]; r < work->queries[p + 1]; r++) {
+            const double x = local(edges, p, time[work->asked[r]]);
+            double term = 1, next = x;
+            for (long m = 0; m < w->terms; m++) {
+                const double later = 2 * x * next - term;
+                work->basis[r * w->terms + m] = (float)term;
+                term = next, next = later;
+            }
+        }
 }
 
 /* The integrals of T_m s^k over the cells, s in [0, 1] along each: times the path's coefficients they are the moments. */
 INLINE void find_numbers(const Knots *w, const double *time, Work *work) {
-    const long length = w->length, row = work->row, count = w->terms * w->powers;
+    const long length = w->points, row = length, count = w->terms * w->powers;
     double *restrict sums = work->sums, *term = work->term, *next = term + row, *later = next + row;
-    const double *restrict x = work->x;
+    const double *restrict begin = work->begin, *restrict end = work->end;
     memset(sums, 0, count * row * sizeof(double));
     for (long g = 0; g < w->nodes; g++) {
-        for (long n = 0; n < length; n++) {
-            const long end = n + 1 < length ? n + 1 : n;
-            term[n] = 1, next[n] = x[n] + (x[end] - x[n]) * w->node[g], later[n] = 2 * next[n];
-        }
+#pragma omp simd
+        for (long n = 0; n < length; n++)
+            term[n] = 1, next[n] = begin[n] + (end[n] - begin[n]) * w->node[g], later[n] = 2 * next[n];
         for (long m = 0; m < w->terms; m++) {
             double share = w->share[g];
             for (long k = 0; k < w->powers; k++, share *= w->node[g]) {
@@ -241,19 +344,20 @@ INLINE void find_numbers(const Knots *w, const double *time, Work *work) {
 
 /* All that follows from the times and from who is valid. */
 INLINE void read_sequence(const Knots *w, long batch, Work *work) {
-    const double *time = w->time + batch * w->length;
+    const double *time = w->time + batch * w->points, *edges = w->edges + batch * (w->pieces + 1);
+    find_places(w, batch, time, edges, work);
     find_factors(w, time, work);
-    find_basis(w, time, w->edges + 2 * batch, work);
+    if (w->pieces > 1) find_inside(w, time, edges, work);
+    find_basis(w, time, edges, work);
     find_numbers(w, time, work);
-    for (long i = 0; i < work->row; i++) work->open[i] = i < w->length && (!w->valid || w->valid[batch * w->length + i]);
 }
 
-/* [length, terms, key_width] */
+/* [points, terms, key_width] */
 INLINE void find_moments(const Knots *w, long item, Work *work) {
     const long batch = item / w->heads, head = item % w->heads, step = w->heads * w->key_width;
-    const float *path = w->path + batch * w->length * w->powers * step + head * w->key_width;
-    for (long n = 0; n < w->length; n++)
-        multiply(w->terms, w->key_width, w->powers, work->numbers + n, w->powers * work->row, work->row,
+    const float *path = w->path + batch * w->points * w->powers * step + head * w->key_width;
+    for (long n = 0; n < w->points; n++)
+        multiply(w->terms, w->key_width, w->powers, work->numbers + n, w->powers * w->points, w->points,
                  path + n * w->powers * step, step, work->moments + n * w->terms * w->key_width, w->key_width);
 }
 
@@ -300,19 +404,80 @@ INLINE void unmean_series(long terms, const long width, float a, const float *ze
         call;                                 \
     }
 
-/* [length, terms, value_width] */
-INLINE void find_means(const Knots *w, long item, Work *work) {
-    const long size = w->terms * w->value_width;
-    const float *values = w->values + item * w->length * size;
-    for (long i = 0; i < w->length; i++) {
-        const float a = (float)work->x[i];
-        WITH_WIDTH(mean_series(w->terms, width, a, work->zeros, values + i * size, work->means + i * size))
-    }
+/* Where the mean of a key begins on a piece: at the key, or at the edge that is nearer to it. */
+INLINE double nearest(const Knots *w, long batch, const Work *work, long i, long piece) {
+    const double *edges = w->edges + batch * (w->pieces + 1) + piece;
+    return clamped(w->time[batch * w->points + work->place[i]], edges[0], edges[1]);
 }
 
-/* In place: from each[n][i], the integral over cell n against key i, to their sums from i to n. The diagonal is left. */
+/* [keys, pieces, terms, value_width] */
+INLINE void find_means(const Knots *w, long item, Work *work) {
+    const long batch = item / w->heads, size = w->terms * w->value_width;
+    const double *edges = w->edges + batch * (w->pieces + 1);
+    const float *values = w->values + item * w->keys * w->pieces * size;
+    for (long i = 0; i < w->keys; i++)
+        for (long p = 0; p < w->pieces; p++) {
+            const float a = (float)local(edges, p, nearest(w, batch, work, i, p));
+            const long at = (i * w->pieces + p) * size;
+            WITH_WIDTH(mean_series(w->terms, width, a, work->zeros, values + at, work->means + at))
+        }
+}
+
+/* A mean at an edge of its piece: the sum of the series, or the alternating one. */
+INLINE float at_edge(long terms, long width, const float *mean, int right) {
+    float sum = 0;
+    for (long m = 0; m < terms; m++) sum += m % 2 && !right ? -mean[m * width] : mean[m * width];
+    return sum;
+}
+
+/* [keys, pieces, value_width]: what lies between a key and a piece is the sum over the pieces between and the key's own. */
+INLINE void find_carry(const Knots *w, long item, Work *work) {
+    const long batch = item / w->heads, width = w->value_width, size = w->terms * width;
+    const double *edges = w->edges + batch * (w->pieces + 1);
+    for (long i = 0; i < w->keys; i++)
+        for (long d = 0; d < width; d++) {
+            const float *means = work->means + i * w->pieces * size + d;
+            float *carry = work->carry + i * w->pieces * width + d, sum = 0;
+            for (long p = 0; p < w->pieces; p++) {
+                carry[p * width] = sum;
+                const float length = (float)(edges[p + 1] - nearest(w, batch, work, i, p));
+                sum += length > 0 ? length * at_edge(w->terms, width, means + p * size, 1) : 0;
+            }
+            sum = 0;
+            for (long p = w->pieces - 1; p >= 0; p--) {
+                carry[p * width] += sum;
+                const float length = (float)(nearest(w, batch, work, i, p) - edges[p]);
+                sum += length > 0 ? length * at_edge(w->terms, width, means + p * size, 0) : 0;
+            }
+        }
+}
+
+/* Its adjoint: the gradient of the carry goes to the means. */
+INLINE void uncarry(const Knots *w, long item, Work *work) {
+    const long batch = item / w->heads, width = w->value_width, size = w->terms * width;
+    const double *edges = w->edges + batch * (w->pieces + 1);
+    for (long i = 0; i < w->keys; i++)
+        for (long d = 0; d < width; d++) {
+            float *g_means = work->g_means + i * w->pieces * size + d, sum = 0;
+            const float *g_carry = work->g_carry + i * w->pieces * width + d;
+            for (long p = w->pieces - 1; p >= 0; p--) {
+                const float g = sum * (float)(edges[p + 1] - nearest(w, batch, work, i, p));
+                for (long m = 0; m < w->terms; m++) g_means[p * size + m * width] += g;
+                sum += g_carry[p * width];
+            }
+            sum = 0;
+            for (long p = 0; p < w->pieces; p++) {
+                const float g = sum * (float)(nearest(w, batch, work, i, p) - edges[p]);
+                for (long m = 0; m < w->terms; m++) g_means[p * size + m * width] += m % 2 ? -g : g;
+                sum += g_carry[p * width];
+            }
+        }
+}
+
+/* In place: from each[n][i], the integral over cell n against key i, to their sums from i to n. The key's point is left. */
 INLINE void sum_outwards(const Work *work, long length, float *pairs) {
     const int row = (int)work->row;
+    const int *restrict place = work->place;
     float *restrict sum = work->running;
     memset(sum, 0, row * sizeof(float));
     for (int n = 0; n < length; n++) {
@@ -320,8 +485,8 @@ INLINE void sum_outwards(const Work *work, long length, float *pairs) {
 #pragma omp simd
         for (int i = 0; i < row; i++) {
             const float cell = each[i], reached = sum[i];
-            each[i] = i < n ? reached : cell;
-            sum[i] = i <= n ? reached + cell : 0.0f;
+            each[i] = place[i] < n ? reached : cell;
+            sum[i] = place[i] <= n ? reached + cell : 0.0f;
         }
     }
     memset(sum, 0, row * sizeof(float));
@@ -329,16 +494,17 @@ INLINE void sum_outwards(const Work *work, long length, float *pairs) {
         float *restrict each = pairs + n * row;
 #pragma omp simd
         for (int i = 0; i < row; i++) {
-            const float next = i > n ? sum[i] + each[i] : 0.0f;
-            each[i] = i > n ? next : each[i];
+            const float next = place[i] > n ? sum[i] + each[i] : 0.0f;
+            each[i] = place[i] > n ? next : each[i];
             sum[i] = next;
         }
     }
 }
 
-/* The adjoint of sum_outwards(), in place; what the diagonal holds is not a sum and goes nowhere. */
+/* The adjoint of sum_outwards(), in place; what stands at the key's point is not a sum and goes nowhere. */
 INLINE void sum_inwards(const Work *work, long length, float *pairs) {
     const int row = (int)work->row;
+    const int *restrict place = work->place;
     float *restrict sum = work->running;
     memset(sum, 0, row * sizeof(float));
     for (int n = (int)length - 1; n >= 0; n--) {
@@ -346,8 +512,8 @@ INLINE void sum_inwards(const Work *work, long length, float *pairs) {
 #pragma omp simd
         for (int i = 0; i < row; i++) {
             const float here = each[i], later = sum[i];
-            each[i] = i <= n ? later : here;
-            sum[i] = i < n ? later + here : later;
+            each[i] = place[i] <= n ? later : here;
+            sum[i] = place[i] < n ? later + here : later;
         }
     }
     memset(sum, 0, row * sizeof(float));
@@ -355,23 +521,23 @@ INLINE void sum_inwards(const Work *work, long length, float *pairs) {
         float *restrict each = pairs + n * row;
 #pragma omp simd
         for (int i = 0; i < row; i++) {
-            const float next = i > n ? sum[i] + each[i] : 0.0f;
-            each[i] = i > n ? next : each[i];
+            const float next = place[i] > n ? sum[i] + each[i] : 0.0f;
+            each[i] = place[i] > n ? next : each[i];
             sum[i] = next;
         }
     }
 }
 
-/* Softmax over the keys that row j may see, in place; weights of zero where there are none. */
-INLINE void softmax_row(const Knots *w, const Work *work, int j, float *restrict s) {
-    const int row = (int)work->row, last = w->causal ? j : row;
-    const int *restrict open = work->open;
-    const float *restrict factor = work->factors + j * row;
+/* Softmax over the keys that query r may see, in place; weights of zero where there are none. */
+INLINE void softmax_row(const Knots *w, const Work *work, long r, float *restrict s) {
+    const int row = (int)work->row, last = w->causal ? work->asked[r] : INT_MAX;
+    const int *restrict open = work->open, *restrict place = work->place;
+    const float *restrict factor = work->factors + r * row;
     float most = NEVER, total = 0;
 #pragma omp simd reduction(max : most)
     for (int i = 0; i < row; i++) {
         const float score = s[i] * factor[i];
-        s[i] = open[i] & (i <= last) ? score : NEVER;
+        s[i] = open[i] & (place[i] <= last) ? score : NEVER;
         most = s[i] > most ? s[i] : most;
     }
 #pragma omp simd
@@ -379,7 +545,7 @@ INLINE void softmax_row(const Knots *w, const Work *work, int j, float *restrict
 #pragma omp simd reduction(+ : total)
     for (int i = 0; i < row; i++) {
         const float share = exp_ended(s[i]);
-        s[i] = open[i] & (i <= last) ? share : 0.0f;
+        s[i] = open[i] & (place[i] <= last) ? share : 0.0f;
         total += s[i];
     }
     const float inverse = total != 0 ? 1.0f / total : 0.0f;
@@ -387,11 +553,11 @@ INLINE void softmax_row(const Knots *w, const Work *work, int j, float *restrict
     for (int i = 0; i < row; i++) s[i] *= inverse;
 }
 
-/* q(t_j) . key_j */
-INLINE float own_score(const Knots *w, long item, long j) {
-    const long batch = item / w->heads, head = item % w->heads, at = batch * w->length + j;
-    const float *query = w->path + (at * w->powers * w->heads + head) * w->key_width;
-    const float *key = w->key + (at * w->heads + head) * w->key_width;
+/* q(t_i) . key_i */
+INLINE float own_score(const Knots *w, long item, const Work *work, long i) {
+    const long batch = item / w->heads, head = item % w->heads;
+    const float *query = w->path + ((batch * w->points + work->place[i]) * w->powers * w->heads + head) * w->key_width;
+    const float *key = w->key + ((batch * w->keys + i) * w->heads + head) * w->key_width;
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (long d = 0; d < w->key_width; d++) sum += query[d] * key[d];
@@ -400,28 +566,33 @@ INLINE float own_score(const Knots *w, long item, long j) {
 
 /* Weights before dropout, given the moments. */
 INLINE void find_weights(const Knots *w, long item, Work *work) {
-    const long length = w->length, width = w->terms * w->key_width, row = work->row;
-    transpose(length, width, w->series + item * length * width, work->transposed, row);
-    multiply(length, row, width, work->moments, width, 1, work->transposed, row, work->weights, row);
-    sum_outwards(work, length, work->weights);
-    for (long j = 0; j < length; j++) {
-        work->weights[j * row + j] = own_score(w, item, j);
-        softmax_row(w, work, (int)j, work->weights + j * row);
+    const long width = w->terms * w->key_width, row = work->row;
+    for (long p = 0; p < w->pieces; p++) {
+        const long first = work->cells[p], count = work->cells[p + 1] - first;
+        if (!count) continue;
+        transpose(w->keys, width, w->series + (item * w->keys * w->pieces + p) * width, w->pieces * width, work->transposed, row);
+        multiply(count, row, width, work->moments + first * width, width, 1, work->transposed, row, work->pairs + first * row, row);
+    }
+    sum_outwards(work, w->points, work->pairs);
+    for (long r = 0; r < w->rows; r++) {
+        const long j = work->asked[r];
+        float *weights = work->weights + r * row;
+        memcpy(weights, work->pairs + j * row, row * sizeof(float));
+        if (work->key_at[j] >= 0) weights[work->key_at[j]] = own_score(w, item, work, work->key_at[j]);
+        softmax_row(w, work, r, weights);
     }
 }
 
 INLINE void keep_weights(const Knots *w, long item, const Work *work) {
-    const long length = w->length;
-    for (long j = 0; j < length; j++)
-        memcpy(w->weights + (item * length + j) * length, work->weights + j * work->row, length * sizeof(float));
+    for (long r = 0; r < w->rows; r++)
+        memcpy(w->weights + (item * w->rows + r) * w->keys, work->weights + r * work->row, w->keys * sizeof(float));
 }
 
 INLINE void recall_weights(const Knots *w, long item, Work *work) {
-    const long length = w->length;
-    for (long j = 0; j < length; j++) {
-        float *weights = work->weights + j * work->row;
-        memcpy(weights, w->weights + (item * length + j) * length, length * sizeof(float));
-        for (long i = length; i < work->row; i++) weights[i] = 0;
+    for (long r = 0; r < w->rows; r++) {
+        float *weights = work->weights + r * work->row;
+        memcpy(weights, w->weights + (item * w->rows + r) * w->keys, w->keys * sizeof(float));
+        for (long i = w->keys; i < work->row; i++) weights[i] = 0;
     }
 }
 
@@ -438,11 +609,11 @@ INLINE uint64_t scrambled(uint64_t counter) {
 INLINE void find_used(const Knots *w, long item, Work *work) {
     const int row = (int)work->row, dropped = w->dropped;
     const float kept = w->kept;
-    for (long j = 0; j < w->length; j++) {
-        const uint64_t keys = scrambled(w->seed + scrambled((uint64_t)(item * w->length + j) + 1));
+    for (long r = 0; r < w->rows; r++) {
+        const uint64_t keys = scrambled(w->seed + scrambled((uint64_t)(item * w->rows + r) + 1));
         const uint32_t first = (uint32_t)keys, second = (uint32_t)(keys >> 32);
-        const float *restrict weights = work->weights + j * row;
-        float *restrict used = work->used + j * row;
+        const float *restrict weights = work->weights + r * row;
+        float *restrict used = work->used + r * row;
 #pragma omp simd
         for (int i = 0; i < row; i++) {
             uint32_t x = (uint32_t)i * 0x9e3779b9u + first;
@@ -455,87 +626,148 @@ INLINE void find_used(const Knots *w, long item, Work *work) {
     }
 }
 
+/* The weights of the means in the query's piece, and those of what lies beyond its edges. */
+INLINE void divide_used(const Knots *w, const Work *work, const float *used) {
+    const float unscale = 1.0f / w->scale;
+    const long count = w->rows * work->row;
+    const float *restrict inside = work->inside, *restrict factors = work->factors, *restrict all = used;
+    float *restrict near = work->near, *restrict far = work->far;
+#pragma omp simd
+    for (long n = 0; n < count; n++) near[n] = all[n] * inside[n], far[n] = all[n] * (factors[n] * unscale);
+}
+
+/* Where the answer to query r is, in `out` and in its gradient. */
+INLINE long answer(const Knots *w, long item, const Work *work, long r) {
+    const long batch = item / w->heads, head = item % w->heads;
+    return ((batch * w->rows + work->target[r]) * w->heads + head) * w->value_width;
+}
+
 DISPATCH int knots_forward(const Knots *w, long begin, long end) {
-    const long length = w->length, terms = w->terms, width = w->value_width, mixed = terms * width;
+    const long width = w->value_width, mixed = w->terms * width, keys = w->keys;
     Work work;
     if (make_work(&work, w)) return 1;
-    const float *used = w->dropped ? work.used : work.weights;
+    const long row = work.row;
+    const float *used = w->dropped ? work.used : work.weights, *near = w->pieces > 1 ? work.near : used;
     for (long item = begin; item < end; item++) {
-        const long batch = item / w->heads, head = item % w->heads;
-        if (item == begin || head == 0) read_sequence(w, batch, &work);
+        if (item == begin || item % w->heads == 0) read_sequence(w, item / w->heads, &work);
         find_moments(w, item, &work);
         find_weights(w, item, &work);
         if (w->weights) keep_weights(w, item, &work);
         if (w->dropped) find_used(w, item, &work);
         find_means(w, item, &work);
-        multiply(length, mixed, length, used, work.row, 1, work.means, mixed, work.mixed, mixed);
-        for (long j = 0; j < length; j++) {
-            const long at = batch * length + j;
-            multiply(1, width, terms, work.basis + j * terms, terms, 1, work.mixed + j * mixed, width,
-                     w->out + (at * w->heads + head) * width, width);
+        if (w->pieces > 1) find_carry(w, item, &work), divide_used(w, &work, used);
+        for (long p = 0; p < w->pieces; p++) {
+            const long first = work.queries[p], count = work.queries[p + 1] - first;
+            multiply(count, mixed, keys, near + first * row, row, 1, work.means + p * mixed, w->pieces * mixed,
+                     work.mixed + first * mixed, mixed);
+            if (w->pieces > 1)
+                multiply(count, width, keys, work.far + first * row, row, 1, work.carry + p * width, w->pieces * width,
+                         work.beyond + first * width, width);
+        }
+        for (long r = 0; r < w->rows; r++) {
+            float *out = w->out + answer(w, item, &work, r);
+            multiply(1, width, w->terms, work.basis + r * w->terms, w->terms, 1, work.mixed + r * mixed, width, out, width);
+            if (w->pieces > 1)
+                for (long d = 0; d < width; d++) out[d] += work.beyond[r * width + d];
         }
     }
     free(work.memory);
     return 0;
 }
 
-/* The gradient of the mixed values: basis_j times that of the output. */
+/* The gradient of the mixed values: basis_j times that of the output, which is put in the order of the queries. */
 INLINE void spread_gradient(const Knots *w, long item, Work *work) {
-    const long batch = item / w->heads, head = item % w->heads, width = w->value_width;
+    const long width = w->value_width;
     float *restrict to = work->mixed;
-    for (long j = 0; j < w->length; j++) {
-        const long at = batch * w->length + j;
-        const float *restrict g = w->g_out + (at * w->heads + head) * width;
+    for (long r = 0; r < w->rows; r++) {
+        const float *restrict g = w->g_out + answer(w, item, work, r);
+        memcpy(work->beyond + r * width, g, width * sizeof(float));
         for (long m = 0; m < w->terms; m++, to += width)
 #pragma omp simd
-            for (long d = 0; d < width; d++) to[d] = work->basis[j * w->terms + m] * g[d];
+            for (long d = 0; d < width; d++) to[d] = work->basis[r * w->terms + m] * g[d];
     }
 }
 
-/* From the gradient of the weights in use to that of the integrals, in place: weights * (g - sum of weights * g) * factor. */
-INLINE void through_softmax(const Work *work, long length, const float *used) {
+/* Gradients of the means, of the carry, and of the weights in use. */
+INLINE void unmix(const Knots *w, Work *work, const float *near) {
+    const long width = w->value_width, mixed = w->terms * width, keys = w->keys, row = work->row;
+    const float unscale = 1.0f / w->scale;
+    for (long p = 0; p < w->pieces; p++) {
+        const long first = work->queries[p], count = work->queries[p + 1] - first, place = first * row;
+        const float *g_mixed = work->mixed + first * mixed, *g_out = work->beyond + first * width;
+        multiply(keys, mixed, count, near + place, 1, row, g_mixed, mixed, work->g_means + p * mixed, w->pieces * mixed);
+        if (count) {
+            transpose(keys, mixed, work->means + p * mixed, w->pieces * mixed, work->transposed, row);
+            multiply(count, row, mixed, g_mixed, mixed, 1, work->transposed, row, work->g + place, row);
+        }
+        if (w->pieces == 1) continue;
+        multiply(keys, width, count, work->far + place, 1, row, g_out, width, work->g_carry + p * width, w->pieces * width);
+        if (!count) continue;
+        /* what the weights of this piece were divided into is not asked for again */
+        float *restrict g_far = work->far + place, *restrict g = work->g + place;
+        const float *restrict inside = work->inside + place, *restrict factors = work->factors + place;
+        transpose(keys, width, work->carry + p * width, w->pieces * width, work->transposed, row);
+        multiply(count, row, width, g_out, width, 1, work->transposed, row, g_far, row);
+#pragma omp simd
+        for (long n = 0; n < count * row; n++) g[n] = g[n] * inside[n] + g_far[n] * (factors[n] * unscale);
+    }
+}
+
+/* From the gradient of the weights in use to that of the integrals: weights * (g - sum of weights * g) * factor, summed over
+   the queries at a point; and that of the keys' own scores. */
+INLINE void through_softmax(const Knots *w, Work *work, const float *used) {
     const int row = (int)work->row;
-    for (long j = 0; j < length; j++) {
-        const float *restrict weight = work->weights + j * row, *restrict mine = used + j * row;
-        const float *restrict factor = work->factors + j * row;
-        float *restrict g = work->g + j * row;
+    memset(work->pairs, 0, w->points * row * sizeof(float));
+    memset(work->own, 0, row * sizeof(float));
+    for (long r = 0; r < w->rows; r++) {
+        const float *restrict weight = work->weights + r * row, *restrict mine = used + r * row;
+        const float *restrict factor = work->factors + r * row, *restrict g = work->g + r * row;
+        float *restrict to = work->pairs + work->asked[r] * row;
+        const int key = work->key_at[work->asked[r]];
         float along = 0;
 #pragma omp simd reduction(+ : along)
         for (int i = 0; i < row; i++) along += mine[i] * g[i];
 #pragma omp simd
-        for (int i = 0; i < row; i++) g[i] = (mine[i] * g[i] - along * weight[i]) * factor[i];
+        for (int i = 0; i < row; i++) to[i] += (mine[i] * g[i] - along * weight[i]) * factor[i];
+        if (key >= 0) work->own[key] += (mine[key] * g[key] - along * weight[key]) * factor[key];
     }
 }
 
-/* Gradients of the path and of the keys themselves, given those of the moments and of the scores on the diagonal. */
+/* Gradients of the path and of the keys themselves, given those of the moments and of the keys' own scores. */
 INLINE void write_path(const Knots *w, long item, const Work *work) {
     const long batch = item / w->heads, head = item % w->heads, width = w->key_width, step = w->heads * width;
-    for (long n = 0; n < w->length; n++) {
-        const long at = batch * w->length + n, place = at * w->powers * step + head * width, mine = at * step + head * width;
-        multiply(w->powers, width, w->terms, work->numbers + n, work->row, w->powers * work->row,
-                 work->g_moments + n * w->terms * width, width, w->g_path + place, step);
+    for (long n = 0; n < w->points; n++)
+        multiply(w->powers, width, w->terms, work->numbers + n, w->points, w->powers * w->points,
+                 work->g_moments + n * w->terms * width, width,
+                 w->g_path + (batch * w->points + n) * w->powers * step + head * width, step);
+    for (long i = 0; i < w->keys; i++) {
+        const long place = (batch * w->points + work->place[i]) * w->powers * step + head * width;
+        const long mine = (batch * w->keys + i) * step + head * width;
         for (long d = 0; d < width; d++) {
-            w->g_path[place + d] += work->own[n] * w->key[mine + d];
-            w->g_key[mine + d] = work->own[n] * w->path[place + d];
+            w->g_path[place + d] += work->own[i] * w->key[mine + d];
+            w->g_key[mine + d] = work->own[i] * w->path[place + d];
         }
     }
 }
 
 INLINE void write_values(const Knots *w, long item, Work *work) {
-    const long size = w->terms * w->value_width;
-    float *g_values = w->g_values + item * w->length * size;
-    for (long i = 0; i < w->length; i++) {
-        const float a = (float)work->x[i];
-        WITH_WIDTH(unmean_series(w->terms, width, a, work->zeros, work->g_means + i * size, g_values + i * size))
-    }
+    const long batch = item / w->heads, size = w->terms * w->value_width;
+    const double *edges = w->edges + batch * (w->pieces + 1);
+    float *g_values = w->g_values + item * w->keys * w->pieces * size;
+    for (long i = 0; i < w->keys; i++)
+        for (long p = 0; p < w->pieces; p++) {
+            const float a = (float)local(edges, p, nearest(w, batch, work, i, p));
+            const long at = (i * w->pieces + p) * size;
+            WITH_WIDTH(unmean_series(w->terms, width, a, work->zeros, work->g_means + at, g_values + at))
+        }
 }
 
 DISPATCH int knots_backward(const Knots *w, long begin, long end) {
-    const long length = w->length, keys = w->terms * w->key_width, values = w->terms * w->value_width;
+    const long keys = w->terms * w->key_width, piece_row = w->pieces * keys;
     Work work;
     if (make_work(&work, w)) return 1;
     const long row = work.row;
-    const float *used = w->dropped ? work.used : work.weights;
+    const float *used = w->dropped ? work.used : work.weights, *near = w->pieces > 1 ? work.near : used;
     for (long item = begin; item < end; item++) {
         if (item == begin || item % w->heads == 0) read_sequence(w, item / w->heads, &work);
         find_moments(w, item, &work);
@@ -545,17 +777,21 @@ DISPATCH int knots_backward(const Knots *w, long begin, long end) {
             find_weights(w, item, &work);
         if (w->dropped) find_used(w, item, &work);
         spread_gradient(w, item, &work);
-        multiply(length, values, length, used, 1, row, work.mixed, values, work.g_means, values);
-        write_values(w, item, &work);
         find_means(w, item, &work);
-        transpose(length, values, work.means, work.transposed, row);
-        multiply(length, row, values, work.mixed, values, 1, work.transposed, row, work.g, row);
-        through_softmax(&work, length, used);
-        for (long j = 0; j < length; j++) work.own[j] = work.g[j * row + j];
-        sum_inwards(&work, length, work.g);
-        const long place = item * length * keys;
-        multiply(length, keys, length, work.g, 1, row, work.moments, keys, w->g_series + place, keys);
-        multiply(length, keys, length, work.g, row, 1, w->series + place, keys, work.g_moments, keys);
+        if (w->pieces > 1) find_carry(w, item, &work), divide_used(w, &work, used);
+        unmix(w, &work, near);
+        if (w->pieces > 1) uncarry(w, item, &work);
+        write_values(w, item, &work);
+        through_softmax(w, &work, used);
+        sum_inwards(&work, w->points, work.pairs);
+        const float *series = w->series + item * w->keys * piece_row;
+        float *g_series = w->g_series + item * w->keys * piece_row;
+        for (long p = 0; p < w->pieces; p++) {
+            const long first = work.cells[p], count = work.cells[p + 1] - first;
+            const float *g = work.pairs + first * row;
+            multiply(w->keys, keys, count, g, 1, row, work.moments + first * keys, keys, g_series + p * keys, piece_row);
+            multiply(count, keys, w->keys, g, row, 1, series + p * keys, piece_row, work.g_moments + first * keys, keys);
+        }
         write_path(w, item, &work);
     }
     free(work.memory);

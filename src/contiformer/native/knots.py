@@ -1,4 +1,4 @@
-"""Attention at the knots in C: from the trajectories to the mixed values in one call, and back in another."""
+"""Attention from points in time to keys in C: from the trajectories to the mixed values in one call, and back in another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from contiformer.native.derivatives import first_derivatives_only
@@ -23,26 +23,45 @@ class _Knots(Struct):
     """The struct of knots.c."""
 
     _fields_ = (
-        *((n, ctypes.c_long) for n in ("heads", "length", "terms", "powers", "nodes", "key_width", "value_width")),
+        *((n, ctypes.c_long) for n in ("heads", "points", "keys", "rows", "pieces", "terms", "powers", "nodes")),
+        *((n, ctypes.c_long) for n in ("key_width", "value_width")),
         ("seed", ctypes.c_uint64),
         *((n, ctypes.c_int) for n in ("causal", "dropped")),
         *((n, ctypes.c_float) for n in ("kept", "scale")),
-        *((n, ctypes.c_void_p) for n in ("time", "edges", "valid", "node", "share")),
+        *((n, ctypes.c_void_p) for n in ("time", "edges", "valid", "place", "asked", "target", "node", "share")),
         *((n, ctypes.c_void_p) for n in ("series", "values", "path", "key", "out", "weights")),
         *((n, ctypes.c_void_p) for n in ("g_out", "g_series", "g_values", "g_path", "g_key")),
     )
 
 
 @dataclass(frozen=True)
-class Knots:
-    """What is not learned: times and who is valid, the one piece's edges, and the options. Times are in float64.
+class Places:
+    """Which points the keys and the queries are at.
 
-    ``nodes`` and ``shares`` are a rule on [0, 1] that is exact for the product of a series with the path.
+    Attributes:
+        keys: their points, in order.
+        asked: the points of the queries, in order.
+        target: which query asks there.
+    """
+
+    keys: Int[Tensor, "batch keys"]
+    asked: Int[Tensor, "batch rows"]
+    target: Int[Tensor, "batch rows"]
+
+
+@dataclass(frozen=True)
+class Knots:
+    """What is not learned: times and who is valid, the edges of the pieces, and the options. Times are in float64.
+
+    Points do not decrease, and those of the keys increase; edges between pieces are points too. ``places`` is None where
+    points, keys and queries are the same. ``nodes`` and ``shares`` are a rule on [0, 1] that is exact for the product of
+    a series with the path.
     """
 
     time: Float[Tensor, "batch points"]
-    edges: Float[Tensor, "batch 2"]
-    valid: Bool[Tensor, "batch points"] | None
+    edges: Float[Tensor, "batch edges"]
+    valid: Bool[Tensor, "batch keys"] | None
+    places: Places | None
     nodes: Float[Tensor, " nodes"]
     shares: Float[Tensor, " nodes"]
     scale: float
@@ -54,40 +73,47 @@ class Knots:
     def described(self, given: tuple[Tensor, ...], weights: Tensor | None) -> _Knots:
         """The struct for these tensors, which must outlive it."""
         series, values, path, key = given
-        _, heads, length, terms, key_width = series.shape
+        _, heads, keys, pieces, terms, key_width = series.shape
         dropped = round(self.dropout * 2**BITS)
-        struct = _Knots(heads, length, terms, path.shape[2], len(self.nodes), key_width, values.shape[-1])
+        sizes = (self.time.shape[1], keys, self.rows(keys), pieces, terms, path.shape[2], len(self.nodes), key_width)
+        struct = _Knots(heads, *sizes, values.shape[-1])
         struct.seed, struct.causal, struct.dropped = self.seed, int(self.causal), dropped
         struct.kept, struct.scale = 2**BITS / max(1, 2**BITS - dropped), self.scale
         struct.point_to(time=self.time, edges=self.edges, valid=self.valid, node=self.nodes, share=self.shares)
         struct.point_to(series=series, values=values, path=path, key=key, weights=weights)
+        if self.places is not None:
+            struct.point_to(place=self.places.keys, asked=self.places.asked, target=self.places.target)
         return struct
 
+    def rows(self, keys: int) -> int:
+        """How many queries there are."""
+        return keys if self.places is None else self.places.asked.shape[1]
 
-def attend_at_knots(
-    series: Float[Tensor, "batch heads points terms dk"],
-    values: Float[Tensor, "batch heads points terms dv"],
+
+def attend_at_points(
+    series: Float[Tensor, "batch heads keys pieces terms dk"],
+    values: Float[Tensor, "batch heads keys pieces terms dv"],
     path: Float[Tensor, "batch points power heads dk"],
-    key: Float[Tensor, "batch points heads dk"],
+    key: Float[Tensor, "batch keys heads dk"],
     knots: Knots,
-) -> Float[Tensor, "batch points heads dv"]:
-    """Softmax attention from every point to every other, see ``contiformer.nn.{cells,knot_attention,mixing}``.
+) -> Float[Tensor, "batch rows heads dv"]:
+    """Softmax attention from every query to every key, see ``contiformer.nn.{cells,knot_attention,mixing}``.
 
     ``out_j = Σ_i weights_ji v̂_i(t_j)`` with v̂ the mean of the values between ``t_i`` and ``t_j``; the scores are the
-    means of the path times the key series there, and where i = j the path's first coefficient times the key.
+    means of the path times the key series there, and at the key's own point the path's first coefficient times the key.
     """
     given = (part.contiguous() for part in (series, values, path, key))
-    return _AttentionAtKnots.apply(*given, knots)
+    return _AttentionAtPoints.apply(*given, knots)
 
 
-class _AttentionAtKnots(torch.autograd.Function):
+class _AttentionAtPoints(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, series: Tensor, values: Tensor, path: Tensor, key: Tensor, knots: Knots) -> Tensor:
-        batch, heads, length = series.shape[:3]
-        given = (series, values, path, key)
-        out = series.new_empty(batch, length, heads, values.shape[-1])
+        batch, heads, keys = series.shape[:3]
+        given, rows = (series, values, path, key), knots.rows(keys)
+        out = series.new_empty(batch, rows, heads, values.shape[-1])
         keep = knots.keep_weights and any(ctx.needs_input_grad)
-        weights = series.new_empty(batch, heads, length, length) if keep else None
+        weights = series.new_empty(batch, heads, rows, keys) if keep else None
         struct = knots.described(given, weights)
         struct.point_to(out=out)
         _share_out("knots_forward", struct, series)
@@ -109,6 +135,6 @@ class _AttentionAtKnots(torch.autograd.Function):
 
 
 def _share_out(name: str, struct: _Knots, series: Tensor) -> None:
-    batch, heads, length = series.shape[:3]
-    threads = min(batch * heads, threads_for(series.numel() * length, _WORK_PER_THREAD))
+    batch, heads = series.shape[:2]
+    threads = min(batch * heads, threads_for(series.numel() // struct.pieces * struct.points, _WORK_PER_THREAD))
     share_out(name, [struct] * max(1, threads), batch * heads)

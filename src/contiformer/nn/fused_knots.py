@@ -1,4 +1,4 @@
-"""The usual case of attention, queries at the observations of a short sequence in one piece, in one compiled call.
+"""The usual cases of attention, short sequences with queries at the observations or along a linear path, in one call.
 
 :mod:`contiformer.nn.cells`, :mod:`contiformer.nn.knot_attention` and :mod:`contiformer.nn.mixing` do the same step by
 step for everything else, and are what this is tested against.
@@ -13,40 +13,59 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contiformer.native import made_for
-from contiformer.native.knots import Knots, attend_at_knots
+from contiformer.native.knots import Knots, Places, attend_at_points
 from contiformer.nn.cells import ALONE
 from contiformer.nn.keys import Keys
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import gauss_legendre
 from contiformer.paths.interpolation import PiecewisePolynomial
 
+#: Points times keys: a few matrices of this size are a thread's working memory.
+PAIRS = 2**19
+#: Coefficients of a linear path in a cell.
+LINEAR = 2
 
-def applies(path: PiecewisePolynomial, keys: Keys, rule: AttentionRule) -> bool:
-    """Whether the kernel does this: exact means of both trajectories in one piece and one block, in float32.
 
-    The queries are at the keys' times, which are the path's knots.
+def applies(path: PiecewisePolynomial, keys: Keys, queries: Tensor | None, rule: AttentionRule) -> bool:
+    """Whether the kernel does this: exact means of both trajectories of not too many keys, in float32.
+
+    The keys' times are the path's knots, and so are the queries if they are None. Elsewhere, and where there are several
+    pieces, the path must be linear, and the future open.
     """
     both = rule.continuous_scores and rule.continuous_values and rule.rule == "exact" and rule.normalized
-    if not both or keys.key_series is None or keys.value_series is None or keys.pieces.count != 1:
+    if not both or keys.key_series is None or keys.value_series is None:
         return False
-    fixed = not (keys.time.requires_grad or keys.pieces.edges.requires_grad)
+    length = keys.time.shape[1]
+    if queries is not None or keys.pieces.count > 1:
+        points = length + (0 if queries is None else queries.shape[1]) + keys.pieces.count - 1
+        if rule.causal or path.coefficients.shape[2] != LINEAR or points * length > PAIRS:
+            return False
+    asked = queries is not None and queries.requires_grad
+    fixed = not (asked or keys.time.requires_grad or keys.pieces.edges.requires_grad)
     learned = (keys.key_series, keys.value_series, keys.key, path.coefficients)
-    return fixed and keys.time.shape[1] <= ALONE and all(map(made_for, learned))
+    return fixed and length <= ALONE and all(map(made_for, learned))
 
 
 def fused_attention(
-    path: PiecewisePolynomial, keys: Keys, rule: AttentionRule, keep_weights: bool
-) -> Float[Tensor, "batch heads keys dv"]:
-    """Attend from every knot to every key."""
+    path: PiecewisePolynomial, keys: Keys, queries: Tensor | None, rule: AttentionRule, keep_weights: bool
+) -> Float[Tensor, "batch heads query dv"]:
+    """Attend from every query (None: every knot) to every key."""
     series, values = keys.key_series, keys.value_series
     assert series is not None
     assert values is not None
     heads, dk = series.shape[1], series.shape[-1]
-    nodes, shares = _quadrature(series.shape[4] + path.coefficients.shape[2] - 2)
+    time, coefficients, places = keys.time.double(), path.coefficients, None
+    if queries is not None or keys.pieces.count > 1:
+        time, places = _merged(keys, queries)
+        here = path(time)
+        # straight from point to point, and no further behind the last
+        coefficients = torch.stack([here, torch.cat([here[:, 1:], here[:, -1:]], 1) - here], 2)
+    nodes, shares = _quadrature(series.shape[4] + coefficients.shape[2] - 2)
     knots = Knots(
-        time=keys.time.double().contiguous(),
+        time=time.contiguous(),
         edges=keys.pieces.edges.double().contiguous(),
         valid=None if keys.valid is None else keys.valid.contiguous(),
+        places=places,
         nodes=nodes,
         shares=shares,
         scale=rule.scale(dk),
@@ -55,9 +74,30 @@ def fused_attention(
         seed=int(torch.randint(2**62, ())) if rule.dropout > 0 else 0,
         keep_weights=keep_weights,
     )
-    by_head = path.coefficients.unflatten(-1, (heads, dk))
-    out = attend_at_knots(series.squeeze(3), values.squeeze(3), by_head, keys.key.transpose(1, 2), knots)
+    out = attend_at_points(series, values, coefficients.unflatten(-1, (heads, dk)), keys.key.transpose(1, 2), knots)
     return out.transpose(1, 2)
+
+
+def _merged(keys: Keys, queries: Tensor | None) -> tuple[Float[Tensor, "batch points"], Places]:
+    """Keys, queries and edges between pieces in one list of points.
+
+    A query at the time of a key asks at the key's own point, where the score is a product and no mean.
+    """
+    begun, length = keys.time.double(), keys.time.shape[1]
+    inner = keys.pieces.edges[:, 1:-1].double()
+    asked = begun if queries is None else queries.double()
+    time, order = torch.cat([begun, asked[:, : 0 if queries is None else None], inner], 1).sort(dim=1, stable=True)
+    count = torch.arange(time.shape[1], device=time.device)
+    point = torch.empty_like(order).scatter_(1, order, count.expand_as(order))
+    key_points = point[:, :length].contiguous()
+    if queries is None:
+        same = torch.arange(length, device=time.device).repeat(len(time), 1)
+        return time, Places(key_points, key_points, same)
+    first = torch.searchsorted(begun.contiguous(), asked.contiguous()).clamp(max=length - 1)
+    together = begun.gather(1, first) == asked
+    places = torch.where(together, key_points.gather(1, first), point[:, length : length + asked.shape[1]])
+    places, target = places.sort(dim=1, stable=True)
+    return time, Places(key_points, places.contiguous(), target.contiguous())
 
 
 @cache

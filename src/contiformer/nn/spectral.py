@@ -50,9 +50,9 @@ def spectral_attention(
     summed = rule.continuous_scores and rule.rule == "exact"
     keep_weights = batch * heads * queries.shape[1] * length <= KEEP_WEIGHTS
     order = back = None
+    if distinct and not return_weights and fused_knots.applies(path, keys, query_times, rule):
+        return fused_knots.fused_attention(path, keys, query_times, rule, keep_weights), None
     if query_times is None and distinct and keys.pieces.count == 1:
-        if not return_weights and fused_knots.applies(path, keys, rule):
-            return fused_knots.fused_attention(path, keys, rule, keep_weights), None
         sums = CellSums.at_knots(path, keys) if summed else None
         if sums is not None and rule.normalized and not return_weights:
             return _attend_at_knots(path, keys, sums, rule, keep_weights), None
