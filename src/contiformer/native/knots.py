@@ -1,4 +1,4 @@
-"""Attention from points in time to keys in C: from the trajectories to the mixed values in one call, and back in another."""
+"""Attention from points in time to keys in C: from trajectories to mixed values in one call, and back in another."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Places:
 class Knots:
     """What is not learned: times and who is valid, the edges of the pieces, and the options. Times are in float64.
 
-    Points do not decrease, and those of the keys increase; edges between pieces are points too. ``places`` is None where
-    points, keys and queries are the same. ``nodes`` and ``shares`` are a rule on [0, 1] that is exact for the product of
-    a series with the path.
+    Points do not decrease, and those of the keys increase; edges between pieces are points too. ``places`` is None
+    where points, keys and queries are the same. ``nodes`` and ``shares`` are a rule on [0, 1] that is exact for the
+    product of a series with the path.
     """
 
     time: Float[Tensor, "batch points"]

@@ -29,8 +29,8 @@ LINEAR = 2
 def applies(path: PiecewisePolynomial, keys: Keys, queries: Tensor | None, rule: AttentionRule) -> bool:
     """Whether the kernel does this: exact means of both trajectories of not too many keys, in float32.
 
-    The keys' times are the path's knots, and so are the queries if they are None. Elsewhere, and where there are several
-    pieces, the path must be linear, and the future open.
+    The keys' times are the path's knots, and so are the queries if they are None. Elsewhere, and where there are
+    several pieces, the path must be linear, and the future open.
     """
     both = rule.continuous_scores and rule.continuous_values and rule.rule == "exact" and rule.normalized
     if not both or keys.key_series is None or keys.value_series is None:
