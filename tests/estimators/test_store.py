@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from contiformer import Classifier, Interpolator, Regressor
 from contiformer.data import DataError
@@ -44,7 +45,7 @@ def test_the_same_answers_after_a_trip_to_the_disk(request, X, tmp_path, kind):
 def test_the_folder_holds_nothing_that_could_run(saved, classifier):
     assert {path.name for path in saved.iterdir()} == FILES
     config = json.loads((saved / "config.json").read_text())
-    assert config["format"] == 2
+    assert config["format"] == 3
     assert config["estimator"] == "Classifier"
     assert json.loads((saved / "metrics.json").read_text())["validation"] == classifier.metrics_["validation"]
     assert all(name.startswith("member0.") for name in load_file(saved / "model.safetensors"))
@@ -61,6 +62,26 @@ def test_a_folder_from_before_heads_followed_the_width_keeps_its_four(saved, ver
     config["model"]["backbone_options"] = {name: value for name, value in options.items() if value is not None}
     path.write_text(json.dumps({**config, "format": version}))
     assert Classifier.load(saved).tasks_[0].backbone.model.layers[0].attention.n_heads == heads
+
+
+def test_a_folder_from_before_norms_could_stand_elsewhere_has_the_papers_layer(saved):
+    path = saved / "config.json"
+    config = json.loads(path.read_text())
+    for name in ("norm", "encoding_scale"):
+        del config["model"]["backbone_options"][name]
+    path.write_text(json.dumps({**config, "format": 2}))
+    weights = load_file(saved / "model.safetensors")
+    layer = "member0.backbone.model.layers.0."
+    # a norm at the end has weights of its own
+    size = weights[layer + "attention_norm.weight"].shape
+    save_file(
+        {**weights, **{f"{layer}feed_forward_norm.{n}": torch.ones(size) for n in ("weight", "bias")}},
+        saved / "model.safetensors",
+        {"format": "pt"},
+    )
+    model = Classifier.load(saved).tasks_[0].backbone.model
+    assert isinstance(model.layers[0].feed_forward_norm, torch.nn.LayerNorm)
+    assert model.encoding.scale == 1
 
 
 @pytest.mark.parametrize("options", [None, [1]])
@@ -101,7 +122,7 @@ def test_frames_are_kept(X, tmp_path):
         (lambda folder: (folder / "metrics.json").write_text("{"), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 100), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 3), "the model is damaged"),
-        (lambda folder: _set(folder, "format", 3), "in format 3, this version reads up to 2; upgrade contiformer"),
+        (lambda folder: _set(folder, "format", 4), "in format 4, this version reads up to 3; upgrade contiformer"),
         (lambda folder: _set(folder, "format", "1"), "in format 1"),
         (lambda folder: _set(folder, "estimator", "Oracle"), "a Oracle is saved here; upgrade"),
         (lambda folder: _set(folder, "members", 2), "the model is damaged"),

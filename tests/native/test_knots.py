@@ -1,4 +1,4 @@
-"""Attention at the knots in one compiled call gives what the passes one after the other give."""
+"""Attention in one compiled call, at the knots and elsewhere, gives what the passes one after the other give."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from contiformer.nn.keys import Keys, split_heads
 from contiformer.nn.rules import AttentionRule
 from contiformer.nn.spectral import spectral_attention
 from contiformer.paths.interpolation import interpolate
-from contiformer.paths.trajectories import window_pieces
+from contiformer.paths.trajectories import Pieces, window_pieces
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
@@ -131,9 +131,10 @@ def test_any_width_equals_torch(terms, dk, interpolation, without_kernels):
     assert_same(found, case.results())
 
 
+@pytest.mark.parametrize(("queries", "piece"), [(None, 1.5), ("anywhere", 1.5), ("ties", 0.3), (None, 0.3)])
 @pytest.mark.parametrize("length", [5, 34])
-def test_weights_found_again_are_those_that_were_kept(length):
-    case = Case(length)
+def test_weights_found_again_are_those_that_were_kept(length, queries, piece):
+    case = Case(length, queries=queries, piece=piece)
     results = []
     for keep_weights in (True, False):
         torch.manual_seed(1)
@@ -147,8 +148,9 @@ def test_a_sequence_without_observations_gets_nothing():
     assert float(out[1].detach().abs().max()) == 0.0
 
 
-def test_neither_batch_mates_nor_threads_change_a_bit():
-    case = Case(34, batch=6)
+@pytest.mark.parametrize(("queries", "piece"), [(None, 1.5), ("sorted", 1.5), ("sorted", 0.3), (None, 0.3)])
+def test_neither_batch_mates_nor_threads_change_a_bit(queries, piece):
+    case = Case(34, batch=6, queries=queries, piece=piece)
     before = torch.get_num_threads()
     try:
         results = []
@@ -160,11 +162,38 @@ def test_neither_batch_mates_nor_threads_change_a_bit():
     finally:
         torch.set_num_threads(before)
     whole = case.attend()
-    for name in ("times", "query", "key", "lengths", "direction"):
+    names = ("times", "query", "key", "lengths", "direction", *(["queries"] if queries else []))
+    for name in names:
         setattr(case, name, getattr(case, name)[3:4])
     case.series = [series[3:4] for series in case.series]
-    case.pieces = window_pieces(case.times[:, 0], case.times[:, -1], 1.5, 64)
+    case.pieces = Pieces(case.pieces.edges[3:4])
     assert torch.equal(case.attend(), whole[3:4])
+
+
+def test_one_part_of_dropout_is_dropped_of_queries_too():
+    case = Case(20, queries="anywhere", piece=0.4)
+    expected = case.attend().detach()
+    torch.manual_seed(0)
+    attempts = torch.stack([case.attend(dropout=0.2).detach() for _ in range(400)])
+    error = (attempts.mean(0) - expected) / attempts.std(0).clamp(min=1e-6) * 20
+    assert float(error.abs().mean()) < 1.0
+    assert float(error.abs().max()) < 5.0
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_is_traced_leaves_nothing_behind(asked):
+    attention = ContinuousAttention(8, 2, field="linear")
+    x, times = torch.randn(2, 6, 8), torch.rand(2, 6).sort().values
+    queries = torch.rand(2, 3) if asked else None
+    expected = attention(x, times, queries)
+    fused_knots._quadrature.cache_clear()
+    with pytest.raises(RuntimeError, match="setup_context"):
+        torch.func.grad(lambda given: attention(given, times, queries).sum())(x)
+    assert torch.equal(attention(x, times, queries), expected)
+    if queries is not None:
+        given = (x, times, queries)
+        traced = torch.jit.trace(attention.requires_grad_(False), given, check_trace=False)
+        torch.testing.assert_close(traced(*given), expected.detach(), atol=1e-5, rtol=1e-5)
 
 
 def masks(seed, items, length, share):

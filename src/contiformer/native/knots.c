@@ -26,7 +26,6 @@
 /* 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
 #define ROWS 6
 #define NEVER -3e38f
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 typedef struct {

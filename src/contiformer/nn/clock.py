@@ -66,11 +66,15 @@ class TimeEncoding(nn.Module):
     Frequencies are in radians per unit of the model's time. Shapes: t [...] -> [..., d_model].
     """
 
+    scale: float = 1.0
+
     def __init__(self, d_model: int, low: float = 1.0, high: float = 100.0, scale: float = 1.0) -> None:
         super().__init__()
         if not (math.isfinite(scale) and scale >= 0):
             raise ValueError(f"the scale of the encoding must be finite and not negative, got {scale!r}")
-        self.scale = float(scale)
+        if scale != 1:
+            # an attribute only where it says something: runs that were begun before there was a scale go on
+            self.scale = float(scale)
         pairs = -(-d_model // 2)
         self.d_model = d_model
         # plain numbers, because a buffer would be rounded by model.half() and stay so

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from contiformer.native import made_for
+from contiformer.native.guard import usable
 from contiformer.native.knots import Knots, Places, attend_at_points
 from contiformer.nn.cells import ALONE
 from contiformer.nn.keys import Keys
@@ -20,8 +21,8 @@ from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import gauss_legendre
 from contiformer.paths.interpolation import PiecewisePolynomial
 
-#: Points times keys: a few matrices of this size are a thread's working memory.
-PAIRS = 2**19
+#: Numbers in a matrix with a row for each point: a few of them are a thread's working memory.
+NUMBERS = 2**21
 #: Coefficients of a linear path in a cell.
 LINEAR = 2
 
@@ -38,12 +39,14 @@ def applies(path: PiecewisePolynomial, keys: Keys, queries: Tensor | None, rule:
     length = keys.time.shape[1]
     if queries is not None or keys.pieces.count > 1:
         points = length + (0 if queries is None else queries.shape[1]) + keys.pieces.count - 1
-        if rule.causal or path.coefficients.shape[2] != LINEAR or points * length > PAIRS:
+        terms, dk = keys.key_series.shape[-2:]
+        too_large = points * max(length, 8, terms * dk) > NUMBERS
+        if rule.causal or path.coefficients.shape[2] != LINEAR or too_large:
             return False
     asked = queries is not None and queries.requires_grad
     fixed = not (asked or keys.time.requires_grad or keys.pieces.edges.requires_grad)
     learned = (keys.key_series, keys.value_series, keys.key, path.coefficients)
-    return fixed and length <= ALONE and all(map(made_for, learned))
+    return fixed and length <= ALONE and usable(*learned)
 
 
 def fused_attention(
@@ -60,7 +63,7 @@ def fused_attention(
         here = path(time)
         # straight from point to point, and no further behind the last
         coefficients = torch.stack([here, torch.cat([here[:, 1:], here[:, -1:]], 1) - here], 2)
-    nodes, shares = _quadrature(series.shape[4] + coefficients.shape[2] - 2)
+    nodes, shares = (torch.from_numpy(part) for part in _quadrature(series.shape[4] + coefficients.shape[2] - 2))
     knots = Knots(
         time=time.contiguous(),
         edges=keys.pieces.edges.double().contiguous(),
@@ -101,7 +104,7 @@ def _merged(keys: Keys, queries: Tensor | None) -> tuple[Float[Tensor, "batch po
 
 
 @cache
-def _quadrature(degree: int) -> tuple[Float[Tensor, " nodes"], Float[Tensor, " nodes"]]:
-    """Gauss-Legendre on [0, 1], exact up to this degree."""
+def _quadrature(degree: int) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
+    """Gauss-Legendre on [0, 1], exact up to this degree. No tensors: those of a first call may be a tracer's."""
     nodes, weights = gauss_legendre(degree // 2 + 1)
-    return torch.as_tensor(nodes, device="cpu").contiguous(), torch.as_tensor(weights, device="cpu").contiguous()
+    return np.ascontiguousarray(nodes, dtype=np.float64), np.ascontiguousarray(weights, dtype=np.float64)

@@ -1,8 +1,9 @@
 """Continuous-time attention from one trajectory per observation and matrix products.
 
 For key ``i`` and query time ``u`` the score is the mean of ``q·k_i`` over ``[t_i, u]`` (:mod:`contiformer.nn.cells`)
-and the value the mean of ``v_i`` (:mod:`contiformer.nn.mixing`). Queries at the observations themselves, the usual
-case, go through :mod:`contiformer.nn.knot_attention`; any other times are grouped by the block of points they lie in.
+and the value the mean of ``v_i`` (:mod:`contiformer.nn.mixing`). What :mod:`contiformer.nn.fused_knots` can do is done
+there, in one compiled call. Of the rest, queries at the observations themselves go through
+:mod:`contiformer.nn.knot_attention`; any other times are grouped by the block of points they lie in.
 """
 
 from __future__ import annotations
