@@ -87,9 +87,8 @@ def _merged(keys: Keys, queries: Tensor | None) -> tuple[Float[Tensor, "batch po
     A query at the time of a key asks at the key's own point, where the score is a product and no mean.
     """
     begun, length = keys.time.double(), keys.time.shape[1]
-    inner = keys.pieces.edges[:, 1:-1].double()
-    asked = begun if queries is None else queries.double()
-    time, order = torch.cat([begun, asked[:, : 0 if queries is None else None], inner], 1).sort(dim=1, stable=True)
+    asked = begun[:, :0] if queries is None else queries.double()
+    time, order = torch.cat([begun, asked, keys.pieces.edges[:, 1:-1].double()], 1).sort(dim=1, stable=True)
     count = torch.arange(time.shape[1], device=time.device)
     point = torch.empty_like(order).scatter_(1, order, count.expand_as(order))
     key_points = point[:, :length].contiguous()
