@@ -159,3 +159,15 @@ def test_tridiagonal_solver_is_a_dense_solve(n):
 def test_unknown_kind_is_refused_by_name():
     with pytest.raises(ValueError, match="interpolation"):
         interpolate("quadratic", sorted_times(1, 3), normal(1, 3, 1))
+
+
+@every_kind
+@sizes
+def test_a_refined_path_is_the_same_path(kind, n):
+    times = spaced_times(1, n)
+    path = interpolate(kind, times, torch.randn(1, n, 3, dtype=torch.float64))
+    between = torch.cat([torch.rand(1, 30, dtype=torch.float64) * 4 - 1, times, times], 1).sort().values
+    refined = path.refined(between)
+    assert refined.coefficients.shape == (1, between.shape[1], *path.coefficients.shape[2:])
+    at = torch.linspace(-2, 5, 200, dtype=torch.float64)[None]
+    torch.testing.assert_close(refined(at), path(at))

@@ -1,4 +1,4 @@
-"""The usual cases of attention, short sequences with queries at the observations or along a linear path, in one call.
+"""The usual cases of attention, short sequences with queries at the observations or anywhere, in one call.
 
 :mod:`contiformer.nn.cells`, :mod:`contiformer.nn.knot_attention` and :mod:`contiformer.nn.mixing` do the same step by
 step for everything else, and are what this is tested against.
@@ -23,15 +23,13 @@ from contiformer.paths.interpolation import PiecewisePolynomial
 
 #: Numbers in a matrix with a row for each point: a few of them are a thread's working memory.
 NUMBERS = 2**21
-#: Coefficients of a linear path in a cell.
-LINEAR = 2
 
 
 def applies(path: PiecewisePolynomial, keys: Keys, queries: Tensor | None, rule: AttentionRule) -> bool:
     """Whether the kernel does this: exact means of both trajectories of not too many keys, in float32.
 
     The keys' times are the path's knots, and so are the queries if they are None. Elsewhere, and where there are
-    several pieces, the path must be linear, and the future open.
+    several pieces, the future must be open.
     """
     both = rule.continuous_scores and rule.continuous_values and rule.rule == "exact" and rule.normalized
     if not both or keys.key_series is None or keys.value_series is None:
@@ -41,7 +39,7 @@ def applies(path: PiecewisePolynomial, keys: Keys, queries: Tensor | None, rule:
         points = length + (0 if queries is None else queries.shape[1]) + keys.pieces.count - 1
         terms, dk = keys.key_series.shape[-2:]
         too_large = points * max(length, 8, terms * dk) > NUMBERS
-        if rule.causal or path.coefficients.shape[2] != LINEAR or too_large:
+        if rule.causal or too_large:
             return False
     asked = queries is not None and queries.requires_grad
     fixed = not (asked or keys.time.requires_grad or keys.pieces.edges.requires_grad)
@@ -60,9 +58,7 @@ def fused_attention(
     time, coefficients, places = keys.time.double(), path.coefficients, None
     if queries is not None or keys.pieces.count > 1:
         time, places = _merged(keys, queries)
-        here = path(time)
-        # straight from point to point, and no further behind the last
-        coefficients = torch.stack([here, torch.cat([here[:, 1:], here[:, -1:]], 1) - here], 2)
+        coefficients = path.refined(time).coefficients
     nodes, shares = (torch.from_numpy(part) for part in _quadrature(series.shape[4] + coefficients.shape[2] - 2))
     knots = Knots(
         time=time.contiguous(),

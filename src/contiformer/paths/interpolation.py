@@ -58,6 +58,22 @@ class PiecewisePolynomial:
             value = value * s + local[:, :, k]
         return value
 
+    def refined(self, points: Float[Tensor, "batch points"]) -> PiecewisePolynomial:
+        """The same path with a cell from each of the points to the next: they do not decrease, and include the knots.
+
+        On the part ``s = a + w u`` of a cell the coefficients are ``w^j Σ_k binomial(k, j) a^(k-j) c_k``.
+        """
+        cell, begin = self.locate(points.to(self.knots.dtype))
+        following = torch.cat([points[:, 1:], points[:, -1:]], dim=1).to(self.knots.dtype)
+        part = self.local(following, cell) - begin
+        begin, part = (x.to(self.coefficients.dtype).unsqueeze(-1) for x in (begin, part))
+        power, width = self.coefficients.shape[2:]
+        terms = list(self.coefficients.gather(1, cell[..., None, None].expand(-1, -1, power, width)).unbind(2))
+        for done in range(power - 1):
+            for k in range(power - 2, done - 1, -1):
+                terms[k] = terms[k] + begin * terms[k + 1]
+        return PiecewisePolynomial(points, torch.stack([term * part**j for j, term in enumerate(terms)], dim=2))
+
 
 def interpolate(
     kind: Interpolation,
