@@ -122,12 +122,13 @@ def test_queries_anywhere_equal_torch(length, queries, masked, piece, without_ke
     assert_same(found, case.results(), case.valid if queries is None else None)
 
 
-@pytest.mark.parametrize("piece", [9.0, 0.3])
+@pytest.mark.parametrize("piece", [9.0, 0.07])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("queries", [None, *QUERIES])
 @pytest.mark.parametrize("interpolation", ["cubic", "hermite"])
 def test_curved_paths_equal_torch(interpolation, queries, masked, piece, without_kernels):
     case = Case(17, queries=queries, masked=masked, piece=piece, interpolation=interpolation)
+    assert (case.pieces.count > 1) == (piece < 1)
     out = case.attend(keep_weights=True)
     found = (out.detach(), *case.gradients(out))
     without_kernels()
@@ -145,8 +146,9 @@ def test_any_width_equals_torch(terms, dk, interpolation, without_kernels):
 
 @pytest.mark.parametrize(("queries", "piece"), [(None, 1.5), ("anywhere", 1.5), ("ties", 0.3), (None, 0.3)])
 @pytest.mark.parametrize("length", [5, 34])
-def test_weights_found_again_are_those_that_were_kept(length, queries, piece):
-    case = Case(length, queries=queries, piece=piece)
+@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+def test_weights_found_again_are_those_that_were_kept(interpolation, length, queries, piece):
+    case = Case(length, queries=queries, piece=piece, interpolation=interpolation)
     results = []
     for keep_weights in (True, False):
         torch.manual_seed(1)
@@ -161,8 +163,9 @@ def test_a_sequence_without_observations_gets_nothing():
 
 
 @pytest.mark.parametrize(("queries", "piece"), [(None, 1.5), ("sorted", 1.5), ("sorted", 0.3), (None, 0.3)])
-def test_neither_batch_mates_nor_threads_change_a_bit(queries, piece):
-    case = Case(34, batch=6, queries=queries, piece=piece)
+@pytest.mark.parametrize("interpolation", ["linear", "hermite"])
+def test_neither_batch_mates_nor_threads_change_a_bit(interpolation, queries, piece):
+    case = Case(34, batch=6, queries=queries, piece=piece, interpolation=interpolation)
     before = torch.get_num_threads()
     try:
         results = []
@@ -300,6 +303,17 @@ def test_the_module_goes_through_it(width, without_kernels, monkeypatch):
     without_kernels()
     attention(x, times)
     assert calls == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+def test_so_many_queries_that_memory_would_not_do_go_step_by_step(interpolation, monkeypatch):
+    torch.manual_seed(0)
+    attention = ContinuousAttention(16, 4, interpolation=interpolation)
+    x, times, queries = torch.randn(2, 9, 16), torch.rand(2, 9).sort().values, torch.rand(2, 40)
+    expected = attention(x, times, queries)
+    monkeypatch.setattr(fused_knots, "NUMBERS", 49 * 9 - 1)
+    monkeypatch.setattr(fused_knots, "fused_attention", lambda *given: pytest.fail("too large for this"))
+    torch.testing.assert_close(attention(x, times, queries), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_share_that_rounds_to_all_drops_all():

@@ -21,7 +21,8 @@ from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import gauss_legendre
 from contiformer.paths.interpolation import PiecewisePolynomial
 
-#: Numbers in a matrix with a row for each point: a few of them are a thread's working memory.
+#: Numbers in a matrix with a row for each point: some twenty of them are a thread's working memory, and a few for each
+#: sequence are the path's.
 NUMBERS = 2**21
 
 
@@ -38,7 +39,8 @@ def applies(path: PiecewisePolynomial, keys: Keys, queries: Tensor | None, rule:
     if queries is not None or keys.pieces.count > 1:
         points = length + (0 if queries is None else queries.shape[1]) + keys.pieces.count - 1
         terms, dk = keys.key_series.shape[-2:]
-        too_large = points * max(length, 8, terms * dk) > NUMBERS
+        powers, width = path.coefficients.shape[2:]
+        too_large = points * max(length, 8, terms * dk, terms * powers, powers * width) > NUMBERS
         if rule.causal or too_large:
             return False
     asked = queries is not None and queries.requires_grad
