@@ -100,6 +100,14 @@ def assert_same(found, expected, valid=None):
         assert error < 1e-5, (name, error)
 
 
+def assert_equals_torch(case, without_kernels):
+    """The kernel takes this case, and gives what PyTorch gives step by step."""
+    out = case.attend(keep_weights=True)
+    found = (out.detach(), *case.gradients(out))
+    without_kernels()
+    assert_same(found, case.results(), case.valid if case.queries is None else None)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 5, 8, 34, 150, 256])
@@ -116,10 +124,7 @@ def test_equals_torch(length, masked, causal, without_kernels):
 @pytest.mark.parametrize("length", [1, 2, 9, 60])
 def test_queries_anywhere_equal_torch(length, queries, masked, piece, without_kernels):
     case = Case(length, queries=queries, masked=masked, piece=piece)
-    out = case.attend(keep_weights=True)
-    found = (out.detach(), *case.gradients(out))
-    without_kernels()
-    assert_same(found, case.results(), case.valid if queries is None else None)
+    assert_equals_torch(case, without_kernels)
 
 
 @pytest.mark.parametrize("piece", [9.0, 0.07])
@@ -129,10 +134,7 @@ def test_queries_anywhere_equal_torch(length, queries, masked, piece, without_ke
 def test_curved_paths_equal_torch(interpolation, queries, masked, piece, without_kernels):
     case = Case(17, queries=queries, masked=masked, piece=piece, interpolation=interpolation)
     assert (case.pieces.count > 1) == (piece < 1)
-    out = case.attend(keep_weights=True)
-    found = (out.detach(), *case.gradients(out))
-    without_kernels()
-    assert_same(found, case.results(), case.valid if queries is None else None)
+    assert_equals_torch(case, without_kernels)
 
 
 @pytest.mark.parametrize("interpolation", ["linear", "cubic"])

@@ -50,13 +50,15 @@ class PiecewisePolynomial:
         """Values at the times ``t`` [B, Q] -> [B, Q, d], differentiable in ``t`` and in the coefficients."""
         cell, s = self.locate(t.to(self.knots.dtype))
         s = s.to(self.coefficients.dtype).unsqueeze(-1)
-        power, width = self.coefficients.shape[2:]
-        index = cell[..., None, None].expand(-1, -1, power, width)
-        local = self.coefficients.gather(1, index)
-        value = local[:, :, -1]
-        for k in range(power - 2, -1, -1):
-            value = value * s + local[:, :, k]
+        *lower, value = self._terms(cell)
+        for term in reversed(lower):
+            value = value * s + term
         return value
+
+    def _terms(self, cell: Int[Tensor, "batch query"]) -> list[Float[Tensor, "batch query d"]]:
+        """The coefficients of each of the given cells, by power."""
+        power, width = self.coefficients.shape[2:]
+        return list(self.coefficients.gather(1, cell[..., None, None].expand(-1, -1, power, width)).unbind(2))
 
     def refined(self, points: Float[Tensor, "batch points"]) -> PiecewisePolynomial:
         """The same path with a cell from each of the points to the next: they do not decrease, and include the knots.
@@ -67,10 +69,9 @@ class PiecewisePolynomial:
         following = torch.cat([points[:, 1:], points[:, -1:]], dim=1).to(self.knots.dtype)
         part = self.local(following, cell) - begin
         begin, part = (x.to(self.coefficients.dtype).unsqueeze(-1) for x in (begin, part))
-        power, width = self.coefficients.shape[2:]
-        terms = list(self.coefficients.gather(1, cell[..., None, None].expand(-1, -1, power, width)).unbind(2))
-        for done in range(power - 1):
-            for k in range(power - 2, done - 1, -1):
+        terms = self._terms(cell)
+        for done in range(len(terms) - 1):
+            for k in range(len(terms) - 2, done - 1, -1):
                 terms[k] = terms[k] + begin * terms[k + 1]
         return PiecewisePolynomial(points, torch.stack([term * part**j for j, term in enumerate(terms)], dim=2))
 
