@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import floor
 
 import numpy as np
 from jaxtyping import Int64
@@ -14,11 +15,12 @@ from contiformer.data.series_set import SeriesSet
 
 
 def drop_points(data: SeriesSet, share: float, seed: int = 0) -> SeriesSet:
-    """Remove ``round(share * L)`` of the L points of each series, all channels of a point together.
+    """Remove ``floor(share * L)`` of the L points of each series, all channels of a point together.
 
-    At least one point stays. Which ones go depends only on the seed and on the series' id (its position where it has
-    none), never on the other series, on their order or on who asks: every model sees the same points. Times of the
-    points that stay are unchanged, and so are targets.
+    At least one point stays. The number is rounded down as in the code of Neural CDE, whose protocol the paper takes
+    over: of PenDigits' eight points three stay at 70 %. Which ones go depends only on the seed and on the series' id
+    (its position where it has none), never on the other series, on their order or on who asks: every model sees the
+    same points. Times of the points that stay are unchanged, and so are targets.
 
     Args:
         data: series of any lengths, in memory or not.
@@ -60,7 +62,8 @@ class _Kept:
 
 
 def _staying(length: int, share: float) -> int:
-    return max(length - round(share * length), min(length, 1))
+    # 0.7 * 90 is 62.99999999999999 in floating point, and 63 points are meant
+    return max(length - floor(share * length + 1e-9), min(length, 1))
 
 
 def _key(name: str | int) -> int:
