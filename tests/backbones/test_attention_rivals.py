@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
-from contiformer.backbones.encoder_layer import EncoderLayer, _attend_with_learned_bias
+from contiformer.backbones.encoder_layer import EncoderLayer
 from contiformer.backbones.mtan import MTAN, MultiTimeAttention
 from contiformer.backbones.nstka import NSTKA, SpectralMixtureKernel
 from contiformer.backbones.recurrence import Rows
@@ -258,17 +257,6 @@ def test_nstka_adds_the_kernel_to_the_scores():
     scores = q @ k.mT / math.sqrt(WIDTH / HEADS) + layer.kernel(batch.times, batch.times).unsqueeze(1)
     y = layer.attention_norm(x + layer.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)))
     assert largest(model(batch) - layer.feed_forward_norm(y + layer.feed_forward(y))) < 1e-12
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_attention_with_a_learned_bias_is_that_of_torch(dropout):
-    q, k, v = (normal(2, HEADS, 6, WIDTH) for _ in range(3))
-    bias = normal(2, 1, 6, 6).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
-    results = []
-    for attend in (_attend_with_learned_bias, scaled_dot_product_attention):
-        torch.manual_seed(0)
-        results.append(attend(q, k, v, bias.clone().requires_grad_(), dropout))
-    assert largest(results[0] - results[1]) < 1e-12
 
 
 def test_nstka_knows_time_by_the_kernel_only():

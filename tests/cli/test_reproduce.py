@@ -141,6 +141,17 @@ def test_report_writes_the_page_and_fills_documents(folder, tmp_path):
     assert "there is no such file" in _error(run("reproduce", "report", "--docs", "nowhere.md", "--output", folder), 1)
 
 
+def test_a_report_without_the_data_of_its_cells_warns(folder, monkeypatch):
+    run("reproduce", "toy", *SOUND, "--seeds", "0", "--output", folder)
+    assert not run("reproduce", "report", "--output", folder).stderr
+    away = replace(toy.EXPERIMENT, absent=lambda cell: f"no data: {cell.data} is not here")
+    monkeypatch.setattr(catalogue, "get", lambda name: away)
+    result = run("reproduce", "report", "--output", folder)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("Cells were run on north, south, whose data are not here")
+    assert "CONTIFORMER_DATA" in result.stderr
+
+
 def test_quick_results_have_a_page_of_their_own(folder):
     run("reproduce", "toy", *SOUND, "--budget", "quick", "--output", folder)
     result = run("reproduce", "report", "--budget", "quick", "--output", folder)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d, gelu, pad, softmax
 
 from contiformer.backbones.regular import RegularBackbone, WindowEmbedding
+from contiformer.nn.dropout import Dropout
 
 
 class Autoformer(RegularBackbone):
@@ -253,7 +254,7 @@ class DecomposingLayer(nn.Module):
         self.attentions = nn.ModuleList(attentions)
         self.decompositions = nn.ModuleList(Decomposition(kernels) for _ in range(len(attentions) + 1))
         self.widen, self.narrow = nn.Linear(d_model, d_ff, bias=False), nn.Linear(d_ff, d_model, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Season and trend."""

@@ -14,6 +14,7 @@ from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.ode_rnn import Flow
 from contiformer.backbones.recurrence import GatedUpdate, Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 
 #: Rows or queries that attend together: fewer need more steps, more need more memory.
 _BLOCK = 64
@@ -85,7 +86,7 @@ class CADN(Backbone):
         self.layers = nn.ModuleList(
             AttentiveGRU(2 * input_size if layer == 0 else d_model, d_model, units, depth) for layer in range(n_layers)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None

@@ -13,6 +13,7 @@ from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.kalman import Belief, FastTransition, Predict, Transition
 from contiformer.backbones.recurrence import Rows, check_sizes
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 
 
 class CRU(Backbone):
@@ -88,7 +89,7 @@ class CRU(Backbone):
         self.prior = nn.Parameter(torch.full((2, half), math.log(math.expm1(10.0))))
         self.decode_mean = nn.Sequential(_hidden_layers(latents, units, n_layers), nn.Linear(units, d_model))
         self.decode_spread = nn.Sequential(_hidden_layers(3 * half, units, 1), nn.Linear(units, d_model))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None

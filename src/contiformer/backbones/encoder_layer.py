@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
-from torch.nn.functional import scaled_dot_product_attention
 
 from contiformer.backbones.tokens import Tokens
+from contiformer.nn.dot_product import dot_product_attention
+from contiformer.nn.dropout import Dropout
 
 
 class EncoderLayer(nn.Module):
@@ -44,10 +44,10 @@ class EncoderLayer(nn.Module):
         self.query, self.key_value = nn.Linear(d_model, d_model), nn.Linear(d_model, 2 * d_model)
         self.out = nn.Linear(d_model, d_model)
         self.feed_forward = nn.Sequential(
-            nn.Linear(d_model, d_ff), activation(), nn.Dropout(dropout), nn.Linear(d_ff, d_model)
+            nn.Linear(d_model, d_ff), activation(), Dropout(dropout), nn.Linear(d_ff, d_model)
         )
         self.attention_norm, self.feed_forward_norm = norm(d_model), norm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tokens, observations: Tokens) -> Float[Tensor, "batch tokens d"]:
         """The next states of the tokens."""
@@ -76,27 +76,8 @@ class EncoderLayer(nn.Module):
         queries = self._heads(self.query(tokens.x))
         keys, values = (self._heads(x) for x in self.key_value(observations.x).chunk(2, dim=-1))
         dropout = self.rate if self.training else 0.0
-        learned = mask.requires_grad and mask.device.type == "cpu"
-        attend = _attend_with_learned_bias if learned else scaled_dot_product_attention
-        attended = attend(queries, keys, values, mask.unsqueeze(1), dropout)
+        attended = dot_product_attention(queries, keys, values, mask.unsqueeze(1), dropout)
         return torch.where(some, attended.transpose(1, 2).flatten(2), 0.0)
 
     def _heads(self, x: Float[Tensor, "batch tokens d"]) -> Float[Tensor, "batch heads tokens part"]:
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
-
-
-def _attend_with_learned_bias(
-    queries: Float[Tensor, "batch heads tokens part"],
-    keys: Float[Tensor, "batch heads obs part"],
-    values: Float[Tensor, "batch heads obs part"],
-    bias: Float[Tensor, "batch 1 tokens obs"],
-    dropout: float,
-) -> Float[Tensor, "batch heads tokens part"]:
-    """``scaled_dot_product_attention`` to the bit, without its passes in search of rows that see nothing.
-
-    On CPUs PyTorch has no faster way than these products either where the bias needs a gradient.
-    """
-    # half of the scale on either side, as PyTorch has it
-    scale = queries.shape[-1] ** -0.25
-    scores = (queries * scale) @ (keys * scale).mT + bias
-    return F.dropout(scores.softmax(-1), dropout) @ values

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.recurrence import GatedUpdate, Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 from contiformer.nn.windows import fill_channels, time_since_observed
 
 
@@ -60,7 +61,7 @@ class GRUD(Backbone):
         self.layers = nn.ModuleList(
             DecayingGRU(2 * input_size if layer == 0 else d_model, d_model, input_size) for layer in range(n_layers)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None

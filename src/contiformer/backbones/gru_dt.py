@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.recurrence import Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 
 
 class GRUDt(Backbone):
@@ -63,7 +64,7 @@ class GRUDt(Backbone):
             2 * input_size + 1, d_model, n_layers, batch_first=True, dropout=dropout if n_layers > 1 else 0.0
         )
         self.drift = nn.Parameter(torch.zeros(d_model)) if drift else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import elu, gelu, max_pool1d, pad, scaled_dot_product_attention
+from torch.nn.functional import elu, gelu, max_pool1d, pad
 
 from contiformer.backbones.autoformer import decoder_start
 from contiformer.backbones.regular import (
@@ -19,6 +19,8 @@ from contiformer.backbones.regular import (
     randomness,
     split_heads,
 )
+from contiformer.nn.dot_product import dot_product_attention
+from contiformer.nn.dropout import Dropout
 
 
 class Informer(RegularBackbone):
@@ -143,7 +145,7 @@ class FullAttention(nn.Module):
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """[B, heads, N, d_k], twice [B, heads, M, d_k] -> [B, heads, N, d_k]."""
         dropped = self.rate if self.training else 0.0
-        return scaled_dot_product_attention(queries, keys, values, dropout_p=dropped, is_causal=self.causal)
+        return dot_product_attention(queries, keys, values, dropout=dropped, causal=self.causal)
 
 
 class ProbSparseAttention(FullAttention):
@@ -166,7 +168,7 @@ class ProbSparseAttention(FullAttention):
         chosen = self._choose(queries, keys)
         wide = chosen.unsqueeze(-1).expand(-1, -1, -1, queries.shape[-1])
         allowed = torch.arange(others, device=keys.device) <= chosen.unsqueeze(-1) if self.causal else None
-        attended = scaled_dot_product_attention(queries.gather(2, wide), keys, values, allowed)
+        attended = dot_product_attention(queries.gather(2, wide), keys, values, allowed)
         lazy = values.cumsum(2) if self.causal else values.mean(2, keepdim=True).expand(-1, -1, rows, -1)
         return lazy.scatter(2, wide, attended)
 
@@ -211,7 +213,7 @@ class PostNormLayer(nn.Module):
         self.attentions = nn.ModuleList(attentions)
         self.norms = nn.ModuleList(nn.LayerNorm(d_model) for _ in range(len(attentions) + 1))
         self.widen, self.narrow = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """The next states."""

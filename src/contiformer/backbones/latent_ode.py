@@ -15,6 +15,7 @@ from contiformer.backbones.ode_rnn import Flow, FlowingGRU, Solver, tanh_network
 from contiformer.backbones.recurrence import Rows, check_sizes, state_after
 from contiformer.backbones.trajectory import states_along
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 
 #: The standard deviation of z_0 is never smaller, and begins at about this.
 _LEAST_STD, _FIRST_STD = 1e-4, 0.1
@@ -87,7 +88,7 @@ class LatentODE(Backbone):
         self.d_model, self.kl_weight = d_model, kl_weight
         self.capabilities = Capabilities()
         self.flow = Flow(solver, step, max_steps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.encoder = self._make_encoder(2 * input_size, encoder_size, n_layers, units, depth)
         initial = nn.Linear(units, 2 * latents)
         self.to_initial = nn.Sequential(nn.Linear(encoder_size, units), nn.Tanh(), initial)

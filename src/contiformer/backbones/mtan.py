@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.recurrence import Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 
 #: Frequencies of the time embedding at the start, in radians per unit of time.
 _LOW, _HIGH = 1.0, 100.0
@@ -155,7 +156,7 @@ class MTAN(Backbone):
                 raise ValueError(f"{name} must be at least {least}, got {size}")
         self.d_model, self.references, self.capabilities = d_model, references, Capabilities(causal=causal)
         self.attention = MultiTimeAttention(input_size, d_model, n_heads, time_features)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         ways = 1 if causal else 2
         widths = [d_model] + [ways * d_model] * n_layers
         # single layers, because a query of the causal model starts from the state of each

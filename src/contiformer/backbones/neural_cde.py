@@ -16,6 +16,7 @@ from contiformer.backbones.recurrence import Rows, check_sizes, state_after
 from contiformer.data.batch import Batch
 from contiformer.native.drive import MatrixNetwork, driven
 from contiformer.native.guard import unhooked, usable
+from contiformer.nn.dropout import Dropout
 
 #: Slopes times the length of a step, at its start, middle and end.
 Piece = tuple[Tensor, Tensor, Tensor]
@@ -93,7 +94,7 @@ class NeuralCDE(Backbone):
         self.initial = nn.Linear(channels, d_model)
         self.field = MatrixField(d_model, channels, units, n_layers)
         self.beyond = None if control == "rectilinear" else tanh_network(d_model, units, 1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None

@@ -11,6 +11,7 @@ from contiformer.backbones.ode_rnn import Flow, Solver, tanh_network
 from contiformer.backbones.recurrence import Rows, check_sizes, state_after
 from contiformer.backbones.trajectory import states_along
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 
 
 class NeuralODE(Backbone):
@@ -73,7 +74,7 @@ class NeuralODE(Backbone):
         )
         self.field = tanh_network(d_model, units, depth)
         self.flow = Flow(solver, step, max_steps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None

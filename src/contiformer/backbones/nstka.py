@@ -17,6 +17,7 @@ from contiformer.backbones.tokens import TokenEmbedding, Tokens, encode
 from contiformer.data.batch import Batch
 from contiformer.native.guard import usable
 from contiformer.native.spectral import spectral_mixture
+from contiformer.nn.dropout import Dropout
 
 #: Lengths below this are as good as zero, in a unit in which a series spans about 1.
 _SHORTEST = 1e-3
@@ -141,7 +142,7 @@ class NSTKA(Backbone):
         check_sizes(input_size, d_model, n_layers)
         self.d_model, self.capabilities = d_model, Capabilities(causal=causal)
         self.embedding = TokenEmbedding(input_size, d_model, causal=causal)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             KernelLayer(d_model, n_heads, mixtures, d_ff=d_ff, dropout=dropout) for _ in range(n_layers)
         )

@@ -15,6 +15,7 @@ from contiformer.backbones.recurrence import GatedUpdate, Rows, check_sizes, sta
 from contiformer.data.batch import Batch
 from contiformer.native.flow import Network, Steps, flowing_gru
 from contiformer.native.guard import unhooked, usable
+from contiformer.nn.dropout import Dropout
 
 Solver = Literal["euler", "midpoint", "rk4"]
 Field = Callable[[Tensor], Tensor]
@@ -80,7 +81,7 @@ class ODERNN(Backbone):
             )
             for layer in range(n_layers)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.recurrence import Rows, check_sizes
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 
 #: Times that are off by less than this share of a step are on the grid.
 ON_GRID = 1e-3
@@ -173,7 +174,7 @@ class WindowEmbedding(nn.Module):
         super().__init__()
         self.values = nn.Conv1d(input_size, d_model, 3, padding=1, padding_mode="circular", bias=False)
         nn.init.kaiming_normal_(self.values.weight, mode="fan_in", nonlinearity="leaky_relu")
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         place = torch.arange(length, dtype=torch.float64).unsqueeze(1)
         angle = place * 10000 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
         both = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :d_model]

@@ -13,6 +13,7 @@ from contiformer.backbones.base import Backbone, Capabilities
 from contiformer.backbones.recurrence import Rows, check_sizes, state_after
 from contiformer.backbones.scan import linear_scan
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 
 #: Real parts of the eigenvalues stay below this, so that no state grows without bound.
 _STABLE = -1e-4
@@ -148,7 +149,7 @@ class S5Layer(nn.Module):
         width = system.through.shape[0]
         self.system, self.prenorm = system, prenorm
         self.norm, self.gate = nn.LayerNorm(width), nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, asked: Tensor | None, times: Times) -> tuple[Tensor, Tensor | None]:
         """The next states of the rows and of the queries."""

@@ -11,6 +11,7 @@ from contiformer.backbones.recurrence import check_sizes
 from contiformer.backbones.tokens import TokenEmbedding, encode
 from contiformer.data.batch import Batch
 from contiformer.nn.clock import TimeEncoding
+from contiformer.nn.dropout import Dropout
 
 
 class Transformer(Backbone):
@@ -63,7 +64,7 @@ class Transformer(Backbone):
         self.d_model, self.capabilities = d_model, Capabilities(causal=causal)
         self.embedding = TokenEmbedding(input_size, d_model, causal=causal)
         self.encoding = TimeEncoding(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
 
     def forward(

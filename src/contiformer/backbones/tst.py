@@ -15,6 +15,7 @@ from contiformer.backbones.recurrence import check_sizes
 from contiformer.backbones.tokens import TokenEmbedding, Tokens, encode
 from contiformer.data.batch import Batch
 from contiformer.nn.clock import TimeEncoding
+from contiformer.nn.dropout import Dropout
 
 
 class BatchNormLayer(EncoderLayer):
@@ -86,7 +87,7 @@ class TST(Backbone):
         self.embedding = TokenEmbedding(input_size, d_model)
         self.encoding = TimeEncoding(d_model)
         self.positions = nn.Parameter(torch.empty(max_length, d_model).uniform_(-0.02, 0.02))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(BatchNormLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
 
     def forward(

@@ -65,6 +65,12 @@ def read_chapters(store: Store) -> list[Chapter]:
     return [Chapter(one, {p: Results.read(one, p, store) for p in one.protocols}) for one in experiments]
 
 
+def gone_data(chapters: Sequence[Chapter]) -> list[str]:
+    """Data sets that cells were run on and that are not here: the page then says "no data" where cells are missing."""
+    rows = ((one.experiment, cell) for chapter in chapters for one in chapter.begun for cell in one.rows)
+    return list(dict.fromkeys(cell.data for experiment, cell in rows if experiment.absent(cell)))
+
+
 def write_report(store: Store, folder: Path) -> list[Path]:
     """Write ``report.md``, ``report.html``, ``tables/*.csv`` and the critical-difference plots into the folder.
 

@@ -37,13 +37,19 @@ def kept(like: Tensor, share: float, generator: torch.Generator | None = None) -
     return keep.mul_(1 / (1 - dropped / 2**BITS))
 
 
+def drop(x: Tensor, share: float) -> Tensor:
+    """``torch.nn.functional.dropout`` while training, three times faster on a CPU."""
+    # a compiler has a dropout of its own, and cannot look into this one
+    if share == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
+        return dropout(x, share)
+    return x * kept(x.detach(), share)
+
+
 class Dropout(nn.Dropout):
-    """``nn.Dropout``, three times faster on a CPU."""
+    """``nn.Dropout`` by :func:`drop`."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Zero a share of the elements while training."""
-        # a compiler has a dropout of its own, and cannot look into this one
-        theirs = self.inplace or input.device.type != "cpu" or torch.compiler.is_compiling()
-        if not self.training or self.p == 0 or theirs:
-            return dropout(input, self.p, self.training, self.inplace)
-        return input * kept(input.detach(), self.p)
+        if self.inplace:
+            return dropout(input, self.p, self.training, inplace=True)
+        return drop(input, self.p) if self.training else input

@@ -5,6 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from contiformer.nn.dropout import Dropout
+
 
 class FrameEncoder(nn.Module):
     """Two convolutions and two linear maps: features of each picture in a series, one picture at a time.
@@ -34,9 +36,7 @@ class FrameEncoder(nn.Module):
         )
         # each stride halves, rounding up
         flat = 16 * -(-height // 4) * -(-width // 4)
-        self.out = nn.Sequential(
-            nn.Dropout(dropout), nn.Linear(flat, features), nn.ReLU(), nn.Linear(features, features)
-        )
+        self.out = nn.Sequential(Dropout(dropout), nn.Linear(flat, features), nn.ReLU(), nn.Linear(features, features))
 
     def forward(self, pixels: Float[Tensor, "*shape pixels"]) -> Float[Tensor, "*shape features"]:
         """Features of each picture."""

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
 from contiformer.nn.summaries import KINDS, channel_summaries
 from contiformer.tasks.inputs import InputOptions
 from contiformer.tasks.pooling import Kind, Pooling
@@ -44,9 +45,7 @@ class PooledHead(nn.Module):
         self.summary = None
         if summaries:
             numbers = KINDS * inputs.channels + 2 * inputs.static
-            self.summary = nn.Sequential(
-                nn.Dropout(dropout), nn.Linear(numbers, hidden), nn.GELU(), nn.Dropout(dropout)
-            )
+            self.summary = nn.Sequential(Dropout(dropout), nn.Linear(numbers, hidden), nn.GELU(), Dropout(dropout))
         self.out = nn.Linear(self.pooling.size + (hidden if summaries else 0), outputs)
 
     def forward(

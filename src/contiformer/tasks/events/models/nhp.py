@@ -11,6 +11,7 @@ from torch.nn.functional import pad, softplus
 
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
+from contiformer.nn.dropout import Dropout
 from contiformer.tasks.events.heads.base import log_softplus, mean_rates
 from contiformer.tasks.events.inputs import EventInput, waits_before
 from contiformer.tasks.events.intensity import IntensityModel
@@ -55,7 +56,7 @@ class NeuralHawkesModel(IntensityModel):
         self.d_model, self.num_types = d_model, len(scaling.counts)
         self.input = EventInput(scaling, d_model)
         self.begin = nn.Parameter(torch.randn(d_model))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         # in the order f, f̄, i, ī, o, z, δ
         self.from_input = nn.Linear(d_model, 7 * d_model)
         self.from_state = nn.Linear(d_model, 7 * d_model, bias=False)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
+from contiformer.nn.dropout import Dropout
 from contiformer.tasks.events.inputs import EventInput, shown_wait, waits_before
 
 Cell = Literal["gru", "lstm", "relu"]
@@ -58,7 +59,7 @@ class RMTPPEncoder(nn.Module):
             raise ValueError(f"cell must be 'gru', 'lstm' or 'relu', got {cell!r}")
         self.d_model = d_model
         self.input = EventInput(scaling, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         between = dropout if n_layers > 1 else 0.0
         sizes = {"num_layers": n_layers, "batch_first": True, "dropout": between}
         self.recurrent: nn.RNNBase

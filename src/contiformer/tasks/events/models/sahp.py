@@ -12,6 +12,7 @@ from contiformer.backbones.encoder_layer import EncoderLayer
 from contiformer.backbones.tokens import Tokens, encode
 from contiformer.data.event_batch import EventBatch
 from contiformer.data.event_scaling import EventScaling
+from contiformer.nn.dropout import Dropout
 from contiformer.tasks.events.inputs import EventInput
 
 Shift = Literal["time", "wait"]
@@ -88,7 +89,7 @@ class SAHPEncoder(nn.Module):
             raise ValueError(f"shift must be 'time' or 'wait', got {shift!r}")
         self.d_model, self.shift = d_model, shift
         self.input, self.positions = EventInput(scaling, d_model), ShiftedPositions(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             EncoderLayer(d_model, n_heads, d_ff, dropout, activation=nn.GELU) for _ in range(n_layers)
         )

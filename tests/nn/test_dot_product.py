@@ -1,0 +1,57 @@
+"""Plain attention gives what PyTorch's gives, and drops the share of the weights that it says."""
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from contiformer.nn.dot_product import dot_product_attention
+
+ROWS, OTHERS, WIDTH = 5, 7, 4
+
+
+def _parts(others=OTHERS):
+    torch.manual_seed(0)
+    shapes = (ROWS, others, others)
+    return [torch.randn(2, 3, rows, WIDTH, dtype=torch.float64, requires_grad=True) for rows in shapes]
+
+
+def _bias(learned):
+    some = torch.randn(2, 1, ROWS, OTHERS, dtype=torch.float64).masked_fill(torch.rand(ROWS, OTHERS) < 0.3, -torch.inf)
+    some[..., 0] = 0.0
+    return some.requires_grad_(learned)
+
+
+@pytest.mark.parametrize("kind", ["none", "flags", "bias", "learned", "causal"])
+def test_values_and_gradients_are_those_of_torch(kind, monkeypatch):
+    """The products made here, and dropout of nothing."""
+    monkeypatch.setattr("contiformer.nn.dot_product.drop", lambda x, share: x)
+    q, k, v = _parts(ROWS if kind == "causal" else OTHERS)
+    mask = None if kind in ("none", "causal") else _bias(kind == "learned")
+    if kind == "flags":
+        mask = mask > -torch.inf
+    leaves = [q, k, v, *([mask] if kind == "learned" else [])]
+    ours = dot_product_attention(q, k, v, mask, 0.5, causal=kind == "causal")
+    theirs = scaled_dot_product_attention(q, k, v, mask, is_causal=kind == "causal")
+    assert (ours - theirs).abs().max() < 1e-12
+    weight = torch.randn_like(ours)
+    for a, b in zip(
+        torch.autograd.grad(ours, leaves, weight), torch.autograd.grad(theirs, leaves, weight), strict=True
+    ):
+        assert (a - b).abs().max() < 1e-12
+
+
+def test_the_share_of_the_weights_is_dropped():
+    torch.manual_seed(0)
+    rows = torch.zeros(1, 400, WIDTH)
+    # all weights are 1 / 400, and a row's sum of kept ones is what the values of one say
+    said = dot_product_attention(rows, rows, torch.ones(1, 400, WIDTH), dropout=0.25)
+    kept = said[0, :, 0] * 0.75
+    assert (said - said[..., :1]).abs().max() < 1e-6
+    # 160,000 draws, five standard deviations
+    assert abs(float(kept.mean()) - 0.75) < 5 * (0.75 * 0.25 / 160_000) ** 0.5
+    assert kept.std() > 0
+
+
+def test_nothing_is_random_without_dropout():
+    q, k, v = _parts()
+    assert torch.equal(dot_product_attention(q, k, v), dot_product_attention(q, k, v))
