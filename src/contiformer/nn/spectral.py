@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
 from contiformer.nn import fused_knots
 from contiformer.nn.cells import CellSums, padded
+from contiformer.nn.dropout import drop
 from contiformer.nn.keys import Keys, Rows, split_heads
 from contiformer.nn.knot_attention import KnotProblem, knot_attention
 from contiformer.nn.mixing import Mixer, Pairs
@@ -134,7 +134,7 @@ def _attend_rows(
     if allowed is not None:
         # a row that may attend to nothing gets weights of zero, not a uniform share of what it must not see
         weights = weights * allowed
-    dropped = dropout(weights, rule.dropout) if rule.dropout > 0 else weights
+    dropped = drop(weights, rule.dropout)
     return mixer(dropped, rows, keys, pair, gap, rule), weights if return_weights else None
 
 
