@@ -17,10 +17,10 @@ from contiformer.data.series_set import SeriesSet
 def drop_points(data: SeriesSet, share: float, seed: int = 0) -> SeriesSet:
     """Remove ``floor(share * L)`` of the L points of each series, all channels of a point together.
 
-    At least one point stays. The number is rounded down as in the code of Neural CDE, whose protocol the paper takes
-    over: of PenDigits' eight points three stay at 70 %. Which ones go depends only on the seed and on the series' id
-    (its position where it has none), never on the other series, on their order or on who asks: every model sees the
-    same points. Times of the points that stay are unchanged, and so are targets.
+    At least one point stays. The number is rounded down as in the authors' code and in that of Neural CDE, whose
+    protocol it is: of PenDigits' eight points three stay at 70 %. Which ones go depends only on the seed and on the
+    series' id (its position where it has none), never on the other series, on their order or on who asks: every model
+    sees the same points. Times of the points that stay are unchanged, and so are targets.
 
     Args:
         data: series of any lengths, in memory or not.
