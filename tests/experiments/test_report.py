@@ -54,6 +54,10 @@ def _parsed(text):
     return page
 
 
+def _write(store):
+    return report.write_report(report.read_chapters(store), store.folder)
+
+
 @pytest.fixture
 def store(tmp_path, monkeypatch, only_toy):
     """North is finished under both protocols but for one model, south is not run, gone has no data."""
@@ -73,7 +77,7 @@ def store(tmp_path, monkeypatch, only_toy):
 
 
 def test_what_is_not_there_is_said(store):
-    report.write_report(store, store.folder)
+    _write(store)
     text = (store.folder / "report.md").read_text()
     line = next(line for line in text.splitlines() if line.startswith("| north"))
     assert [field.strip() for field in line.strip("|").split("|")] == [
@@ -91,7 +95,7 @@ def test_what_is_not_there_is_said(store):
 
 
 def test_the_csv_has_every_cell(store):
-    report.write_report(store, store.folder)
+    _write(store)
     with (store.folder / "tables" / "toy-honest.csv").open() as file:
         rows = {(row["data"], row["setting"], row["model"]): row for row in csv.DictReader(file)}
     assert len(rows) == len(toy.DATA) * len(toy.SETTINGS) * len(toy.MODELS)
@@ -112,7 +116,7 @@ def test_the_page_is_sound_html_and_whole_in_itself(store):
     (store.folder / "figures").mkdir()
     (store.folder / "figures" / "toy-curves.png").write_bytes(PNG)
     (store.folder / "figures" / "stray.png").write_bytes(PNG)
-    report.write_report(store, store.folder)
+    _write(store)
     text = (store.folder / "report.html").read_text()
     page = _parsed(text)
     assert page.tables >= 5
@@ -130,14 +134,14 @@ def test_code_in_a_sentence_is_code_on_the_page():
 
 
 def test_writing_twice_changes_nothing(store):
-    written = report.write_report(store, store.folder)
+    written = _write(store)
     first = {path: path.read_bytes() for path in written}
-    assert {path: path.read_bytes() for path in report.write_report(store, store.folder)} == first
+    assert {path: path.read_bytes() for path in _write(store)} == first
 
 
 def test_a_report_on_nothing(tmp_path, only_toy):
     store = Store(tmp_path)
-    report.write_report(store, tmp_path)
+    _write(store)
     text = (tmp_path / "report.md").read_text()
     assert "| honest | 0 | 24 | 36 | not begun |" in text
     assert not re.search(r"0\.\d{4}", text)
@@ -149,7 +153,7 @@ def test_critical_differences_are_drawn_where_there_are_enough_sets(tmp_path, mo
     store = Store(tmp_path)
     for order, cell in enumerate(toy.grid("honest")):
         store.write(cell, toy.row(cell, accuracy=0.5 + order / 100))
-    written = [path.name for path in report.write_report(store, tmp_path)]
+    written = [path.name for path in _write(store)]
     assert "toy-honest-critical-difference.png" in written
     assert "(figures/toy-honest-critical-difference.png)" in (tmp_path / "report.md").read_text()
 
@@ -162,7 +166,7 @@ def test_figures_are_drawn_from_their_cells(store, monkeypatch):
 
     drawn = replace(toy.EXPERIMENT, draw=draw, protocols=("honest",))
     monkeypatch.setattr(toy, "EXPERIMENT", drawn)
-    assert store.folder / "figures" / "toy.png" in report.write_report(store, store.folder)
+    assert store.folder / "figures" / "toy.png" in _write(store)
     assert (store.folder / "figures" / "toy.png").read_bytes() == PNG + b"4"
     assert "(figures/toy.png)" in (store.folder / "report.md").read_text()
 
@@ -170,7 +174,7 @@ def test_figures_are_drawn_from_their_cells(store, monkeypatch):
         raise ModuleNotFoundError("pictures need matplotlib")
 
     monkeypatch.setattr(toy, "EXPERIMENT", replace(drawn, draw=no_matplotlib))
-    report.write_report(store, store.folder)
+    _write(store)
     assert "Pictures are not drawn anew: pictures need matplotlib." in (store.folder / "report.md").read_text()
 
 
@@ -214,18 +218,18 @@ def test_a_lower_error_is_a_gain(store):
 
 def test_figures_of_other_tables_have_no_numbers_of_their_own(store, monkeypatch):
     monkeypatch.setattr(toy, "EXPERIMENT", replace(toy.EXPERIMENT, metrics=(), ours=""))
-    names = [path.name for path in report.write_report(store, store.folder)]
+    names = [path.name for path in _write(store)]
     assert names == ["report.md", "report.html"]
     assert "| toy | honest | " not in (store.folder / "report.md").read_text()
 
 
 def test_the_discussion_is_linked_where_it_lies(store):
-    report.write_report(store, store.folder)
+    _write(store)
     assert "Discussion" not in (store.folder / "report.md").read_text()
     discussion = store.folder.parent / "docs" / "reproduction.md"
     discussion.parent.mkdir()
     discussion.write_text("# Why")
-    report.write_report(store, store.folder)
+    _write(store)
     assert "[docs/reproduction.md](../docs/reproduction.md)" in (store.folder / "report.md").read_text()
 
 
@@ -265,21 +269,21 @@ def test_markers_that_cannot_be_filled():
 def test_documents_take_their_tables_from_the_results(store, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("<!-- table: toy --><!-- end --> <!-- table: toy-tests --><!-- end -->")
-    assert report.fill_files(store, [page]) == [page]
+    assert report.fill_files(report.read_chapters(store), [page]) == [page]
     text = page.read_text()
     assert "| north | drop30 | **0.6250 ±0.0000 (2)**<br>paper 0.7500 |" in text
     assert "Too little has been run for this table yet." in text
-    assert report.fill_files(store, [page]) == []
+    assert report.fill_files(report.read_chapters(store), [page]) == []
     page.write_text("<!-- table: toys --><!-- end -->")
     with pytest.raises(DataError, match=r"page\.md: there is no table 'toys'"):
-        report.fill_files(store, [page])
+        report.fill_files(report.read_chapters(store), [page])
     assert page.read_text() == "<!-- table: toys --><!-- end -->"
 
 
 def test_too_few_results_for_a_table_are_not_none_at_all(store):
-    tables = report.marked_tables(store)
+    tables = report.marked_tables(report.read_chapters(store))
     assert tables["toy-averages"] == "Too little has been run for this table yet."
-    assert report.marked_tables(Store(store.folder / "new"))["toy-averages"] == "Not run yet."
+    assert report.marked_tables(report.read_chapters(Store(store.folder / "new")))["toy-averages"] == "Not run yet."
 
 
 def test_sheets_escape_what_would_break_them():

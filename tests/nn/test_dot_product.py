@@ -52,6 +52,23 @@ def test_the_share_of_the_weights_is_dropped():
     assert kept.std() > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_is_left_to_torch(dtype):
+    """Which has its products and weights in single precision there."""
+    parts = [part.detach().to(dtype) for part in _parts()]
+    said = []
+    for attend in (dot_product_attention, scaled_dot_product_attention):
+        torch.manual_seed(0)
+        said.append(attend(*parts, None, 0.5))
+    assert torch.equal(*said)
+
+
+def test_a_mask_beside_causal_is_refused():
+    q, k, v = _parts(ROWS)
+    with pytest.raises(ValueError, match="mask must be None where causal"):
+        dot_product_attention(q, k, v, torch.ones(ROWS, ROWS, dtype=torch.bool), 0.5, causal=True)
+
+
 def test_nothing_is_random_without_dropout():
     q, k, v = _parts()
     assert torch.equal(dot_product_attention(q, k, v), dot_product_attention(q, k, v))

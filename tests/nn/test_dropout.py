@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from contiformer.nn.dropout import Dropout, kept
+from contiformer.nn.dropout import Dropout, drop, kept
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -61,3 +61,15 @@ def test_a_compiler_sees_one_graph():
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), Dropout(0.5), torch.nn.Linear(4, 4))
     compiled = torch.compile(layers, backend="eager", fullgraph=True)
     assert compiled(torch.randn(3, 4)).shape == (3, 4)
+
+
+@pytest.mark.parametrize("share", [-0.5, 1.5])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        drop(torch.ones(4), share)
+
+
+def test_all_and_nothing_can_be_dropped():
+    x = torch.randn(5)
+    assert torch.equal(drop(x, 0.0), x)
+    assert not drop(x, 1.0).any()

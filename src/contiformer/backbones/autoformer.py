@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import gelu, pad, softmax
+from torch.nn.functional import avg_pool1d, gelu, pad, softmax
 
 from contiformer.backbones.regular import RegularBackbone, WindowEmbedding
 from contiformer.nn.dropout import Dropout
@@ -172,13 +172,8 @@ class Decomposition(nn.Module):
 
 
 def _moving_average(x: Float[Tensor, "batch rows d"], kernel: int) -> Float[Tensor, "batch rows d"]:
-    """Mean of the ``kernel`` rows around each; the first and the last row stand for those beyond them.
-
-    Differences of running sums: pooling adds all rows of each mean anew, at five times the time.
-    """
-    before, after = x[:, :1].expand(-1, kernel // 2 + 1, -1), x[:, -1:].expand(-1, (kernel - 1) // 2, -1)
-    total = torch.cat([before, x, after], dim=1).cumsum(1)
-    return (total[:, kernel:] - total[:, :-kernel]) / kernel
+    wide = pad(x.transpose(1, 2), (kernel // 2, (kernel - 1) // 2), mode="replicate")
+    return avg_pool1d(wide, kernel, stride=1).transpose(1, 2)
 
 
 class DecomposingTransformer(nn.Module):

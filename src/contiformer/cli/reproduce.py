@@ -163,7 +163,8 @@ def _report(store: Store, *, docs: str | None) -> None:
     from contiformer.data.catalog.store import ENVIRONMENT  # noqa: PLC0415
     from contiformer.experiments.report import fill_files, gone_data, read_chapters, write_report  # noqa: PLC0415
 
-    if gone := gone_data(read_chapters(store)):
+    chapters = read_chapters(store)
+    if gone := gone_data(chapters):
         typer.secho(
             f"Cells were run on {', '.join(gone)}, whose data are not here: the report will say 'no data' where cells "
             f"are only missing. Set {ENVIRONMENT} to the folder of the data, and write it again.",
@@ -171,8 +172,9 @@ def _report(store: Store, *, docs: str | None) -> None:
             err=True,
         )
     # quick numbers never lie beside full ones
-    folder = store.folder if store.budget == "full" else store.cells
-    for path in (*write_report(store, folder), *fill_files(store, [Path(name) for name in names_in(docs)])):
+    quick = store.budget == "quick"
+    written = write_report(chapters, store.cells if quick else store.folder, quick=quick)
+    for path in (*written, *fill_files(chapters, [Path(name) for name in names_in(docs)])):
         typer.echo(f"wrote {path}")
 
 

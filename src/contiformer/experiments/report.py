@@ -71,7 +71,7 @@ def gone_data(chapters: Sequence[Chapter]) -> list[str]:
     return list(dict.fromkeys(cell.data for experiment, cell in rows if experiment.absent(cell)))
 
 
-def write_report(store: Store, folder: Path) -> list[Path]:
+def write_report(chapters: Sequence[Chapter], folder: Path, *, quick: bool = False) -> list[Path]:
     """Write ``report.md``, ``report.html``, ``tables/*.csv`` and the critical-difference plots into the folder.
 
     Pictures that others have put into ``figures/`` are shown with the experiment whose name theirs begins with.
@@ -79,7 +79,8 @@ def write_report(store: Store, folder: Path) -> list[Path]:
     Returns:
         The files that were written.
     """
-    chapters, written, undrawn = read_chapters(store), [], None
+    written: list[Path] = []
+    undrawn = None
     for results in (results for chapter in chapters for results in chapter.begun):
         if results.experiment.metrics:
             name = f"{results.experiment.name}-{results.protocol}.csv"
@@ -88,21 +89,18 @@ def write_report(store: Store, folder: Path) -> list[Path]:
             written += _draw(results, folder / "figures")
         except ModuleNotFoundError as error:
             undrawn = f"Pictures are not drawn anew: {error}."
-    blocks = list(
-        _blocks(chapters, folder, [*([_QUICK] if store.budget == "quick" else []), *([undrawn] if undrawn else [])])
-    )
+    blocks = list(_blocks(chapters, folder, [*([_QUICK] if quick else []), *([undrawn] if undrawn else [])]))
     written.append(_write(folder / "report.md", page.to_markdown(blocks, folder)))
     return [*written, _write(folder / "report.html", page.to_html(blocks))]
 
 
-def marked_tables(store: Store) -> dict[str, str]:
+def marked_tables(chapters: Sequence[Chapter]) -> dict[str, str]:
     """The Markdown of every table, by the name that a marker in a document gives it.
 
     For an experiment ``uea`` there are ``uea`` (all of it), ``uea-averages``, ``uea-rivals`` and ``uea-tests``, the
     same with ``-paper`` behind ``uea`` for the other protocol, ``uea-selection`` and ``uea-minirocket``; ``state`` and
     ``verdicts`` are over all experiments.
     """
-    chapters = read_chapters(store)
     found = {"state": [_state_sheet(chapters)], "verdicts": [_verdict_sheet(chapters)]}
     begun = set()
     for chapter in chapters:
@@ -121,9 +119,9 @@ def marked_tables(store: Store) -> dict[str, str]:
     return {key: "\n\n".join(map(sheet.to_markdown, own)) or nothing[key] for key, own in found.items()}
 
 
-def fill_files(store: Store, paths: Sequence[Path]) -> list[Path]:
+def fill_files(chapters: Sequence[Chapter], paths: Sequence[Path]) -> list[Path]:
     """Write the tables between the markers of Markdown files anew; the files that changed."""
-    tables = marked_tables(store) if paths else {}
+    tables = marked_tables(chapters) if paths else {}
     changed = []
     for path in paths:
         before = read_text(path)

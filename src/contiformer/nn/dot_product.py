@@ -22,21 +22,24 @@ def dot_product_attention(
     """``dropout(softmax(Q Kᵀ / √d_k + mask)) V``, what ``scaled_dot_product_attention`` gives.
 
     On a CPU that has no fast way where weights are dropped or the mask is learned: it makes the same products as here,
-    draws more random numbers, and looks for rows that see nothing, of which there must be none.
+    draws more random numbers, and looks for rows that see nothing. In less than single precision it is left to it.
 
     Args:
         queries, keys, values: of all heads.
-        mask: a number to add, or True where a token may look.
+        mask: a number to add, or True where a token may look. Every token must see something.
         dropout: share of the weights that are dropped; 0 when not training.
-        causal: the n-th token sees the first n others; without a mask.
+        causal: the n-th token sees the first n others. There is no mask then.
 
     Example:
         >>> x = torch.randn(2, 4, 5, 8)
         >>> dot_product_attention(x, x, x, dropout=0.1, causal=True).shape
         torch.Size([2, 4, 5, 8])
     """
+    if causal and mask is not None:
+        raise ValueError("mask must be None where causal is True: put what may be seen into the mask")
     learned = mask is not None and mask.requires_grad
-    if queries.device.type != "cpu" or not (dropout > 0 or learned):
+    single = queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    if queries.device.type != "cpu" or not single or not (dropout > 0 or learned):
         return scaled_dot_product_attention(queries, keys, values, mask, dropout, is_causal=causal)
     if causal:
         mask = torch.ones(queries.shape[-2], keys.shape[-2], dtype=torch.bool, device=queries.device).tril()

@@ -39,8 +39,8 @@ def kept(like: Tensor, share: float, generator: torch.Generator | None = None) -
 
 def drop(x: Tensor, share: float) -> Tensor:
     """``torch.nn.functional.dropout`` while training, three times faster on a CPU."""
-    # a compiler has a dropout of its own, and cannot look into this one
-    if share == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
+    # a compiler has a dropout of its own, and cannot look into this one; a share that is none is refused there
+    if not 0 < share <= 1 or x.device.type != "cpu" or torch.compiler.is_compiling():
         return dropout(x, share)
     return x * kept(x.detach(), share)
 

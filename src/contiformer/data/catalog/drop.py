@@ -17,8 +17,8 @@ from contiformer.data.series_set import SeriesSet
 def drop_points(data: SeriesSet, share: float, seed: int = 0) -> SeriesSet:
     """Remove ``floor(share * L)`` of the L points of each series, all channels of a point together.
 
-    At least one point stays. The number is rounded down as in the authors' code and in that of Neural CDE, whose
-    protocol it is: of PenDigits' eight points three stay at 70 %. Which ones go depends only on the seed and on the
+    At least one point stays. The number is rounded down as in the code of the authors and of Neural CDE, whose protocol
+    it is: of PenDigits' eight points three stay at 70 %. Which ones go depends only on the seed and on the
     series' id (its position where it has none), never on the other series, on their order or on who asks: every model
     sees the same points. Times of the points that stay are unchanged, and so are targets.
 
@@ -62,7 +62,7 @@ class _Kept:
 
 
 def _staying(length: int, share: float) -> int:
-    # 0.7 * 90 is 62.99999999999999 in floating point, and 63 points are meant
+    # 0.7 * 90 is 62.99999999999999 in floating point, of which the authors' code makes 62; 63 points are meant
     return max(length - floor(share * length + 1e-9), min(length, 1))
 
 
