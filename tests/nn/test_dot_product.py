@@ -69,6 +69,11 @@ def test_a_mask_beside_causal_is_refused():
         dot_product_attention(q, k, v, torch.ones(ROWS, ROWS, dtype=torch.bool), 0.5, causal=True)
 
 
-def test_nothing_is_random_without_dropout():
+@pytest.mark.parametrize("learned", [False, True])
+def test_nothing_is_random_without_dropout(learned):
+    """In PyTorch's attention and in the products made here, which a learned mask goes through."""
     q, k, v = _parts()
-    assert torch.equal(dot_product_attention(q, k, v), dot_product_attention(q, k, v))
+    mask = _bias(learned)
+    before = torch.get_rng_state()
+    assert torch.equal(dot_product_attention(q, k, v, mask), dot_product_attention(q, k, v, mask))
+    assert torch.equal(torch.get_rng_state(), before)
