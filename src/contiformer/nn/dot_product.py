@@ -36,7 +36,7 @@ def dot_product_attention(
         torch.Size([2, 4, 5, 8])
     """
     if causal and mask is not None:
-        raise ValueError("mask must be None where causal is True: leave causal out, and put what may be seen into the mask")
+        raise ValueError("mask must be None where causal is True: leave causal out, and put both into the mask")
     learned = mask is not None and mask.requires_grad
     single = queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
     if queries.device.type != "cpu" or not single or not (dropout > 0 or learned):
