@@ -1,6 +1,6 @@
 import pytest
 
-from contiformer.native import drive, flow, spectral
+from contiformer.native import dot_product, drive, flow, spectral
 from contiformer.native import library as native
 
 
@@ -23,6 +23,6 @@ def calls(monkeypatch):
         names.append(name)
         return native.share_out(name, *rest)
 
-    for module in (drive, flow, spectral):
+    for module in (dot_product, drive, flow, spectral):
         monkeypatch.setattr(module, "share_out", counted)
     return names

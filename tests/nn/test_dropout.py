@@ -73,3 +73,12 @@ def test_all_and_nothing_can_be_dropped():
     x = torch.randn(5)
     assert torch.equal(drop(x, 0.0), x)
     assert not drop(x, 1.0).any()
+
+
+def test_it_can_be_mapped():
+    """By torch.func, which has no rule for the way numbers are drawn here."""
+    torch.manual_seed(0)
+    x = torch.ones(3, 4000)
+    dropped = torch.func.vmap(lambda row: drop(row, 0.25), randomness="different")(x)
+    assert dropped.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert not torch.equal(dropped[0], dropped[1])

@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from contiformer.native.dot_product import attention_with_dropout, fits
+from contiformer.native.guard import usable
 from contiformer.nn.dropout import drop
 
 
@@ -22,7 +24,8 @@ def dot_product_attention(
     """``dropout(softmax(Q Kᵀ / √d_k + mask)) V``, what ``scaled_dot_product_attention`` gives.
 
     On a CPU that has no fast way where weights are dropped or the mask is learned: it makes the same products as here,
-    draws more random numbers, and looks for rows that see nothing. In less than single precision it is left to it.
+    draws more random numbers, and looks for rows that see nothing. Weights that are dropped without any mask are made
+    by a compiled kernel, a few rows at a time. In less than single precision all is left to PyTorch.
 
     Args:
         queries, keys, values: of all heads.
@@ -41,6 +44,8 @@ def dot_product_attention(
     single = queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
     if queries.device.type != "cpu" or not single or not (dropout > 0 or learned):
         return scaled_dot_product_attention(queries, keys, values, mask, dropout, is_causal=causal)
+    if mask is None and 0 < dropout < 1 and fits(queries, keys, values) and usable(queries, keys, values):
+        return attention_with_dropout(queries, keys, values, dropout, causal=causal)
     if causal:
         mask = torch.ones(queries.shape[-2], keys.shape[-2], dtype=torch.bool, device=queries.device).tril()
     # half of the scale on either side, as PyTorch has it

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
+from contiformer.native.guard import actual
+
 #: Bits per element. The share that is dropped is rounded to a multiple of 2^-BITS.
 BITS = 16
 _PER_DRAW = 64 // BITS
@@ -39,8 +41,8 @@ def kept(like: Tensor, share: float, generator: torch.Generator | None = None) -
 
 def drop(x: Tensor, share: float) -> Tensor:
     """``torch.nn.functional.dropout`` while training, three times faster on a CPU."""
-    # a compiler has a dropout of its own, and cannot look into this one; a share that is none is refused there
-    if not 0 < share <= 1 or x.device.type != "cpu" or torch.compiler.is_compiling():
+    # a compiler has a dropout of its own, and neither it nor torch.func looks into this; there a false share is refused
+    if not 0 < share <= 1 or x.device.type != "cpu" or not actual(x):
         return dropout(x, share)
     return x * kept(x.detach(), share)
 

@@ -1,0 +1,112 @@
+"""Attention with dropout of its weights in C."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.library import Struct, share_out, threads_for
+
+#: Fewer multiplications than this are not worth a second thread.
+_WORK_PER_THREAD = 2**18
+#: Random bits that decide whether a weight is dropped.
+_BITS = 31
+
+
+class _Layout(ctypes.Structure):
+    _fields_ = tuple((n, ctypes.c_long) for n in ("batch", "head", "row"))
+
+
+class _Attention(Struct):
+    """The struct of dot_product.c."""
+
+    _fields_ = (
+        *((n, ctypes.c_long) for n in ("heads", "rows", "others", "part")),
+        *((n, ctypes.c_int) for n in ("causal", "dropped")),
+        *((n, ctypes.c_float) for n in ("scale", "factor")),
+        ("seed", ctypes.c_uint64),
+        *((f"{n}_layout", _Layout) for n in ("query", "key", "value", "g")),
+        *((n, ctypes.c_void_p) for n in ("query", "key", "value", "g", "out", "logs", "g_query", "g_key", "g_value")),
+    )
+
+    def look_at(self, **tensors: Tensor) -> None:
+        """Set pointers and layouts of tensors [batch, heads, rows, part] whose rows are contiguous."""
+        self.point_to(**tensors)
+        for name, tensor in tensors.items():
+            setattr(self, f"{name}_layout", _Layout(*tensor.stride()[:3]))
+
+    def run(self, name: str, items: int) -> None:
+        """Call the kernel for all ``items = batch * heads``."""
+        threads = threads_for(items * self.rows * self.others * self.part, _WORK_PER_THREAD)
+        share_out(name, [self] * max(1, min(items, threads)), items)
+
+
+def fits(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
+    """Whether these have the shapes of :func:`attention_with_dropout`, and something in them."""
+    batch, heads, _, part = queries.shape if queries.ndim == 4 else (0, 0, 0, 0)
+    same = keys.ndim == 4 and keys.shape == values.shape == (batch, heads, keys.shape[2], part)
+    return same and queries.numel() > 0 and keys.numel() > 0
+
+
+def attention_with_dropout(
+    queries: Float[Tensor, "batch heads rows part"],
+    keys: Float[Tensor, "batch heads others part"],
+    values: Float[Tensor, "batch heads others part"],
+    dropout: float,
+    *,
+    causal: bool,
+) -> Float[Tensor, "batch heads rows part"]:
+    """``dropout(softmax(Q Kᵀ / √d_k)) V``; one number is drawn from PyTorch's generator, and all else follows from it.
+
+    The tensors must be :func:`~contiformer.native.guard.usable`, and :func:`fits` be true.
+    """
+    seed = int(torch.randint(2**62, ()))
+    return _WithDropout.apply(queries, keys, values, dropout, causal, seed)
+
+
+class _WithDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, dropout: float, causal: bool, seed: int
+    ) -> Tensor:
+        queries, keys, values = map(_with_whole_rows, (queries, keys, values))
+        batch, heads, rows, part = queries.shape
+        dropped = min(round(dropout * 2**_BITS), 2**_BITS - 1)
+        ctx.numbers = (
+            *(heads, rows, keys.shape[2], part, int(causal), dropped, part**-0.5),
+            *(1 / (1 - dropped / 2**_BITS), seed),
+        )
+        out, logs = _empty(queries), queries.new_empty(batch * heads, rows)
+        work = _Attention(*ctx.numbers)
+        work.look_at(query=queries, key=keys, value=values)
+        work.point_to(out=out, logs=logs)
+        work.run("dot_product_forward", batch * heads)
+        ctx.save_for_backward(queries, keys, values, out, logs)
+        return out
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        queries, keys, values, out, logs = ctx.saved_tensors
+        g_queries, g_keys, g_values = _empty(queries), _empty(keys), _empty(keys)
+        g = _with_whole_rows(g)
+        work = _Attention(*ctx.numbers)
+        work.look_at(query=queries, key=keys, value=values, g=g)
+        work.point_to(out=out, logs=logs, g_query=g_queries, g_key=g_keys, g_value=g_values)
+        work.run("dot_product_backward", len(logs))
+        return g_queries, g_keys, g_values, None, None, None
+
+
+def _with_whole_rows(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _empty(like: Tensor) -> Tensor:
+    """Of this shape, heads side by side in memory, as the next layer takes them."""
+    batch, heads, rows, part = like.shape
+    return like.new_empty(batch, rows, heads, part).transpose(1, 2)

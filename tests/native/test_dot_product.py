@@ -1,0 +1,211 @@
+"""Attention with dropout in one compiled pass gives what products, softmax and dropout give, one after the other."""
+
+import pytest
+import torch
+
+from contiformer.native import library as native
+from contiformer.native.dot_product import _WithDropout
+from contiformer.nn.dot_product import dot_product_attention
+from tests.native.gradients import with_gradients
+
+pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
+
+BOTH = ["dot_product_forward", "dot_product_backward"]
+SEED = 2**61 + 12345
+
+
+class Case:
+    """Random queries, keys and values."""
+
+    def __init__(self, rows, others, part, *, batch=2, heads=3, causal=False, dropout=0.3, size=1.0):
+        torch.manual_seed(0)
+        self.causal, self.dropout = causal, dropout
+        self.parts = {
+            name: (size * torch.randn(batch, count, heads, part)).transpose(1, 2).requires_grad_()
+            for name, count in (("queries", rows), ("keys", others), ("values", others))
+        }
+        self.direction = torch.randn(batch, heads, rows, part)
+
+    def said(self, seed=SEED, **parts):
+        """By the kernel."""
+        parts = self.parts | parts
+        return _WithDropout.apply(parts["queries"], parts["keys"], parts["values"], self.dropout, self.causal, seed)
+
+    def kept(self, seed=SEED):
+        """[batch, heads, rows, others]: 1 where a weight stays. Asked for with values that are 1 for one key each."""
+        queries, keys, values = (part.detach() for part in self.parts.values())
+        part, others = keys.shape[2:][::-1]
+        columns = []
+        for first in range(0, others, part):
+            one = torch.eye(others)[:, first : first + part]
+            one = torch.nn.functional.pad(one, (0, part - one.shape[1])).expand_as(values)
+            columns.append(self.said(seed, queries=0 * queries, keys=0 * keys, values=one))
+        weights = torch.cat(columns, dim=-1)[..., :others]
+        return (weights > 0).double()
+
+    def expected(self):
+        """By the formula, in double precision, with the same weights dropped."""
+        queries, keys, values = (part.double() for part in self.parts.values())
+        scores = queries @ keys.mT / keys.shape[-1] ** 0.5
+        if self.causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        return (scores.softmax(-1) * self.kept() / (1 - self.dropout)) @ values
+
+    def results(self, said):
+        return with_gradients("said", said, self.parts, self.direction.to(said.dtype))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.05, 0.6])
+@pytest.mark.parametrize(
+    ("rows", "others", "part"),
+    [(1, 1, 1), (5, 7, 3), (8, 24, 8), (9, 25, 16), (30, 61, 12), (61, 30, 40), (17, 48, 24)],
+)
+def test_values_and_gradients_are_those_of_the_formula(causal, dropout, rows, others, part):
+    case = Case(rows, others, part, causal=causal, dropout=dropout)
+    found, expected = case.results(case.said()), case.results(case.expected())
+    for name, tensor in expected.items():
+        assert (found[name] - tensor).abs().max() < 1e-5 * max(1.0, float(tensor.abs().max())), name
+
+
+def test_large_scores_do_not_overflow():
+    case = Case(20, 30, 8, size=100.0)
+    found, expected = case.results(case.said()), case.results(case.expected())
+    for name, tensor in expected.items():
+        # scores are in the thousands, and their single precision is 1e-3
+        assert (found[name] - tensor).abs().max() < 1e-2 * tensor.abs().max(), name
+
+
+def test_what_is_no_number_stays_so():
+    case = Case(3, 5, 4)
+    with torch.no_grad():
+        case.parts["keys"][0, 0, 2, 1] = torch.nan
+    said = case.said()
+    assert said[0, 0].isnan().all()
+    assert said[0, 1:].isfinite().all()
+    assert said[1].isfinite().all()
+
+
+def test_the_share_that_is_dropped_and_nothing_else_is_regular():
+    case = Case(200, 150, 8, batch=4, heads=4, dropout=0.25)
+    kept = case.kept()
+    five = 5 * (0.25 * 0.75) ** 0.5
+    assert abs(kept.mean() - 0.75) < five / kept.numel() ** 0.5
+    # of each row and of each key, where six standard deviations are rare among so many
+    for axes in ((3,), (0, 1, 2)):
+        means = kept.mean(axes)
+        assert (means - 0.75).abs().max() < 1.4 * five / (kept.numel() / means.numel()) ** 0.5
+    centred = (kept - 0.75) / (0.25 * 0.75) ** 0.5
+    for axis in range(4):
+        for lag in (1, 2, 3):
+            together = (centred * centred.roll(lag, axis)).mean()
+            assert together.abs() < 5 / kept.numel() ** 0.5, (axis, lag)
+    together = (centred * ((case.kept(SEED + 1) - 0.75) / (0.25 * 0.75) ** 0.5)).mean()
+    assert together.abs() < 5 / kept.numel() ** 0.5
+
+
+def test_no_two_rows_drop_the_same():
+    kept = Case(200, 120, 8, batch=8, heads=4, dropout=0.5).kept().flatten(0, 2)
+    assert len(kept.unique(dim=0)) == len(kept)
+
+
+@pytest.mark.parametrize("layout", ["heads apart", "parts apart", "one for all"])
+def test_it_does_not_matter_how_tensors_lie_in_memory(layout):
+    case = Case(9, 26, 16)
+    expected = case.said()
+    for name, part in case.parts.items():
+        moved = part.detach()
+        if layout == "heads apart":
+            moved = moved.contiguous()
+        elif layout == "parts apart":
+            moved = moved.mT.contiguous().mT
+        else:
+            moved = moved[:1, :1].expand_as(moved)
+            expected = case.said(**{name: moved.contiguous()})
+        assert torch.equal(case.said(**{name: moved}), expected)
+
+
+def test_a_gradient_that_is_one_number_for_all():
+    case = Case(9, 26, 16)
+    parts = list(case.parts.values())
+    for a, b in zip(
+        torch.autograd.grad(case.said().sum(), parts),
+        torch.autograd.grad(case.said(), parts, torch.ones_like(case.direction)),
+        strict=True,
+    ):
+        assert torch.equal(a, b)
+
+
+def test_threads_change_nothing():
+    case = Case(70, 90, 16, batch=5)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(case.results(case.said()))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(other[name], found[0][name]) for name in other)
+
+
+def test_later_rows_change_nothing_in_a_causal_one():
+    case = Case(30, 30, 8, causal=True)
+    moved = {name: part.detach().clone() for name, part in case.parts.items()}
+    for part in moved.values():
+        part[:, :, 17:] = 1e6
+    assert torch.equal(case.said(**moved)[:, :, :17], case.said()[:, :, :17])
+
+
+def test_the_layer_takes_it(calls):
+    case = Case(9, 26, 16)
+    said = dot_product_attention(*case.parts.values(), dropout=0.3)
+    torch.autograd.grad(said.sum(), list(case.parts.values()))
+    assert calls == BOTH
+
+
+@pytest.mark.parametrize("why", ["double", "mask", "other widths", "no batch", "nothing", "all dropped", "func"])
+def test_the_rest_is_left_to_torch(why, calls):
+    queries, keys, values = (part.detach() for part in Case(9, 26, 16).parts.values())
+    dropout, mask = 0.3, None
+    if why == "double":
+        queries, keys, values = queries.double(), keys.double(), values.double()
+    elif why == "mask":
+        mask = torch.ones(9, 26, dtype=torch.bool)
+    elif why == "other widths":
+        values = torch.cat([values, values], dim=-1)
+    elif why == "no batch":
+        queries, keys, values = queries[0], keys[0], values[0]
+    elif why == "nothing":
+        queries = queries[:, :, :0]
+    elif why == "all dropped":
+        dropout = 1.0
+    if why == "func":
+        jacobian = torch.func.vmap(lambda q: dot_product_attention(q, keys, values, None, dropout), randomness="same")
+        said = jacobian(queries.unsqueeze(0))[0]
+    else:
+        said = dot_product_attention(queries, keys, values, mask, dropout)
+    assert said.shape == (*queries.shape[:-1], values.shape[-1])
+    assert said.isfinite().all()
+    assert calls == []
+
+
+def test_randomness_is_that_of_torch():
+    parts = list(Case(9, 26, 16).parts.values())
+    said = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        said.append(dot_product_attention(*parts, dropout=0.3))
+    said.append(dot_product_attention(*parts, dropout=0.3))
+    assert torch.equal(said[0], said[1])
+    assert not torch.equal(said[0], said[2])
+    assert not torch.equal(said[2], said[3])
+
+
+def test_second_derivatives_are_refused():
+    case = Case(3, 4, 5)
+    parts = list(case.parts.values())
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        torch.autograd.grad(case.said().sum(), parts, create_graph=True)
