@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from contiformer.nn import fused_knots
 from contiformer.nn.cells import CellSums, padded
 from contiformer.nn.dropout import drop
-from contiformer.nn.keys import Keys, Rows, split_heads
+from contiformer.nn.heads import split_heads
+from contiformer.nn.keys import Keys, Rows
 from contiformer.nn.knot_attention import KnotProblem, knot_attention
 from contiformer.nn.mixing import Mixer, Pairs
 from contiformer.nn.observations import last_observed
