@@ -6,7 +6,8 @@ import torch
 from contiformer.native import library as native
 from contiformer.native.knots import BITS
 from contiformer.nn import ContinuousAttention, fused_knots, knot_attention
-from contiformer.nn.keys import Keys, split_heads
+from contiformer.nn.heads import split_heads
+from contiformer.nn.keys import Keys
 from contiformer.nn.rules import AttentionRule
 from contiformer.nn.spectral import spectral_attention
 from contiformer.paths.interpolation import interpolate

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from contiformer.nn.spectral import split_heads
+from contiformer.nn.heads import split_heads
 from tests.problems import HEADS, WIDTH, irregular_times, largest, make_attention, normal, spaced_times
 
 BATCH, OBS = 2, 9

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from contiformer.backbones.tokens import Tokens
 from contiformer.nn.dot_product import dot_product_attention
 from contiformer.nn.dropout import Dropout
+from contiformer.nn.heads import join_heads, split_heads
 
 
 class EncoderLayer(nn.Module):
@@ -73,11 +74,8 @@ class EncoderLayer(nn.Module):
         allowed = tokens.sees | ~some
         bias = self.bias(tokens, observations)
         mask = allowed if bias is None else torch.where(allowed, bias, -torch.inf)
-        queries = self._heads(self.query(tokens.x))
-        keys, values = (self._heads(x) for x in self.key_value(observations.x).chunk(2, dim=-1))
+        queries = split_heads(self.query(tokens.x), self.n_heads)
+        keys, values = (split_heads(x, self.n_heads) for x in self.key_value(observations.x).chunk(2, dim=-1))
         dropout = self.rate if self.training else 0.0
         attended = dot_product_attention(queries, keys, values, mask.unsqueeze(1), dropout)
-        return torch.where(some, attended.transpose(1, 2).flatten(2), 0.0)
-
-    def _heads(self, x: Float[Tensor, "batch tokens d"]) -> Float[Tensor, "batch heads tokens part"]:
-        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        return torch.where(some, join_heads(attended), 0.0)

@@ -11,16 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, gelu, max_pool1d, pad
 
 from contiformer.backbones.autoformer import decoder_start
-from contiformer.backbones.regular import (
-    RegularBackbone,
-    WindowEmbedding,
-    check_heads,
-    join_heads,
-    randomness,
-    split_heads,
-)
+from contiformer.backbones.regular import RegularBackbone, WindowEmbedding, check_heads, randomness
 from contiformer.nn.dot_product import dot_product_attention
 from contiformer.nn.dropout import Dropout
+from contiformer.nn.heads import join_heads, split_heads
 
 
 class Informer(RegularBackbone):

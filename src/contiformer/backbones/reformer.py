@@ -10,14 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
 from contiformer.backbones.informer import PostNormLayer
-from contiformer.backbones.regular import (
-    RegularBackbone,
-    WindowEmbedding,
-    check_heads,
-    join_heads,
-    randomness,
-    split_heads,
-)
+from contiformer.backbones.regular import RegularBackbone, WindowEmbedding, check_heads, randomness
+from contiformer.nn.heads import join_heads, split_heads
 
 #: What a row's score for itself is: it attends to itself only where there is nothing else.
 ITSELF = -5e4

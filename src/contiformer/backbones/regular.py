@@ -192,16 +192,6 @@ def check_heads(d_model: int, n_heads: int) -> None:
         raise ValueError(f"n_heads must divide d_model={d_model}, got {n_heads}: choose another of the two")
 
 
-def split_heads(x: Float[Tensor, "batch rows d"], n_heads: int) -> Float[Tensor, "batch heads rows part"]:
-    """Each head's part of the vectors."""
-    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
-
-
-def join_heads(x: Float[Tensor, "batch heads rows part"]) -> Float[Tensor, "batch rows d"]:
-    """Back from :func:`split_heads`."""
-    return x.transpose(1, 2).flatten(2)
-
-
 def randomness(training: bool, device: torch.device) -> torch.Generator | None:
     """PyTorch's own in training; otherwise one that begins anew at each call, so that answers do not change."""
     return None if training else torch.Generator(device).manual_seed(0)

@@ -1,8 +1,8 @@
 /* Attention of Vaswani et al. with dropout of its weights, in float32: what takes PyTorch a dozen passes over all scores is done
    for a few queries at a time, whose scores stay in the cache. The reference is contiformer/nn/dot_product.py.
 
-   Nothing of the size of the scores is kept. Backwards the weights are made again from the logarithm of their sum, and
-   which are dropped from the same hash. */
+   Nothing of the size of the scores is kept. Backwards the same scores are made again, the weights from their largest and
+   from the sum of their exponentials, and which are dropped from the same hash. */
 
 #include <stdint.h>
 
@@ -26,17 +26,19 @@ typedef struct {
     uint64_t seed;
     Layout query_layout, key_layout, value_layout, g_layout;
     const float *query, *key, *value, *g;
-    /* [batch, rows, heads, part]; [batch * heads, rows], the logarithms of the sums of exponentials */
-    float *out, *logs;
+    /* [batch, rows, heads, part] */
+    float *out;
+    /* [batch * heads, rows, 2]: the largest score of a row, and one over the sum of exponentials */
+    float *norms;
     /* [batch, rows, heads, part], [batch, others, heads, part] */
     float *g_query, *g_key, *g_value;
 } Attention;
 
-/* Working memory of one head. Rows of numbers are padded to `part`, rows of scores to `others`, with zeros. */
+/* Working memory of one head. Rows of numbers have zeros up to `part`; rows of scores are `others` apart. */
 typedef struct {
     long part, others;
     float *memory;
-    float *query, *g, *result, *scores, *slopes, *nothing;
+    float *query, *g, *result, *nothing, *scores, *slopes, *kept;
     float *key, *value, *key_strips, *value_strips, *g_key, *g_value;
 } Desk;
 
@@ -52,19 +54,21 @@ INLINE int open_desk(Desk *d, const Attention *w) {
     d->part = whole(w->part);
     d->others = (w->others + STRIP - 1) / STRIP * STRIP;
     const long rows = ROWS * d->part, scores = ROWS * d->others, keys = d->others * d->part;
-    float *next = d->memory = malloc((4 * rows + 2 * scores + 6 * keys) * sizeof(float));
+    float *next = d->memory = malloc((4 * rows + 2 * scores + 6 * keys + d->others) * sizeof(float));
     if (!next) return 1;
     float **small[] = {&d->query, &d->g, &d->result, &d->nothing}, **wide[] = {&d->scores, &d->slopes};
     float **large[] = {&d->key, &d->value, &d->key_strips, &d->value_strips, &d->g_key, &d->g_value};
     for (int n = 0; n < 4; n++, next += rows) *small[n] = next;
     for (int n = 0; n < 2; n++, next += scores) *wide[n] = next;
     for (int n = 0; n < 6; n++, next += keys) *large[n] = next;
+    d->kept = next;
     memset(d->nothing, 0, rows * sizeof(float));
     return 0;
 }
 
 /* `count` rows times a factor, and zeros up to `padded` rows */
-INLINE void take(const Attention *w, const Desk *d, const float *from, long step, float factor, long count, long padded, float *to) {
+INLINE void take(const Attention *w, const Desk *d, const float *from, long step, float factor, long count, long padded,
+                 float *to) {
     for (long n = 0; n < count; n++)
         for (long k = 0; k < d->part; k++) to[n * d->part + k] = k < w->part ? from[n * step + k] * factor : 0.0f;
     memset(to + count * d->part, 0, (padded - count) * d->part * sizeof(float));
@@ -93,31 +97,16 @@ INLINE long width_before(const Attention *w, long row) {
 
 INLINE void score(const Desk *d, long count, long width, const float *rows, const float *strips, float *scores) {
     for (long first = 0; first < width; first += STRIP)
-        multiply((Product){count, d->part, STRIP, rows, d->part, strips + first * d->part, d->nothing, 0, scores + first, d->others});
+        multiply((Product){count, d->part, STRIP, rows, d->part, strips + first * d->part, d->nothing, 0, scores + first,
+                           d->others});
 }
 
 INLINE void weigh(const Desk *d, long count, long width, const float *weights, const float *rows, float *result) {
     multiply((Product){count, width, d->part, weights, d->others, rows, d->nothing, 0, result, d->part});
 }
 
-/* sums [width, part] += weights^T rows */
-INLINE void spread(const Desk *d, long count, long width, const float *weights, const float *rows, float *sums) {
-    for (long j = 0, left; (left = (d->part - j) / LANES) > 0;) {
-        const int vectors = left == 1 ? 1 : left == 2 || left == 4 ? 2 : 3;
-        for (long k = 0; k < width; k += 4) {
-            float *sum = sums + k * d->part + j;
-            if (vectors == 3)
-                outer_tile(3, count, d->others, d->part, weights + k, rows + j, sum);
-            else if (vectors == 2)
-                outer_tile(2, count, d->others, d->part, weights + k, rows + j, sum);
-            else
-                outer_tile(1, count, d->others, d->part, weights + k, rows + j, sum);
-        }
-        j += vectors * LANES;
-    }
-}
-
-/* Two numbers for a row of a head (splitmix64), from which `stays` makes one for each other. */
+/* Two numbers for a row of a head (splitmix64), from which `stays` makes one for each other. With the first alone, a row could
+   have those of another one, shifted. */
 INLINE uint64_t key_of(uint64_t seed, uint64_t row) {
     uint64_t x = seed + (row + 1) * 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -133,8 +122,8 @@ INLINE float stays(uint32_t first, uint32_t second, uint32_t n, int dropped) {
     return (int)(x >> 1) < dropped ? 0.0f : 1.0f;
 }
 
-/* Scores become exponentials, zero where dropped; the sum is that of all. */
-INLINE float exponentiate(const Attention *w, uint64_t key, long seen, long width, float *s, float *sum) {
+/* Scores become exponentials, zero where dropped; `norms` as in the struct. */
+INLINE void exponentiate(const Attention *w, uint64_t key, long seen, long width, float *s, float *norms) {
     const uint32_t first = (uint32_t)key, second = (uint32_t)(key >> 32);
     float most = s[0], total = 0;
 #pragma omp simd reduction(max : most)
@@ -147,8 +136,8 @@ INLINE float exponentiate(const Attention *w, uint64_t key, long seen, long widt
 #pragma omp simd
     for (long i = 0; i < seen; i++) s[i] *= stays(first, second, (uint32_t)i, w->dropped);
     for (long i = seen; i < width; i++) s[i] = 0.0f;
-    *sum = total;
-    return most;
+    norms[0] = most;
+    norms[1] = 1.0f / total;
 }
 
 DISPATCH int dot_product_forward(const Attention *w, long begin, long end) {
@@ -163,16 +152,14 @@ DISPATCH int dot_product_forward(const Attention *w, long begin, long end) {
             const long count = w->rows - r < ROWS ? w->rows - r : ROWS, width = width_before(w, r + count);
             take(w, &d, w->query + place(w, w->query_layout, item, r), w->query_layout.row, w->scale, count, count, d.query);
             score(&d, count, width, d.query, d.key_strips, d.scores);
-            float sums[ROWS];
+            float *norms = w->norms + 2 * (item * w->rows + r);
             for (long i = 0; i < count; i++) {
-                const long row = item * w->rows + r + i;
-                const float most = exponentiate(
-                    w, key_of(w->seed, row), seen_by(w, r + i), width, d.scores + i * d.others, sums + i);
-                w->logs[row] = most + logf(sums[i]);
+                const uint64_t key = key_of(w->seed, item * w->rows + r + i);
+                exponentiate(w, key, seen_by(w, r + i), width, d.scores + i * d.others, norms + 2 * i);
             }
             weigh(&d, count, width, d.scores, d.value, d.result);
             for (long i = 0; i < count; i++)
-                give(w, &d, d.result + i * d.part, w->factor / sums[i], 1, w->out + place(w, out, item, r + i), 0);
+                give(w, &d, d.result + i * d.part, w->factor * norms[2 * i + 1], 1, w->out + place(w, out, item, r + i), 0);
         }
     }
     free(d.memory);
@@ -180,16 +167,23 @@ DISPATCH int dot_product_forward(const Attention *w, long begin, long end) {
 }
 
 /* From scores and from the products of the gradient with the values: weights after dropout, and the scores' gradients. */
-INLINE void differentiate(const Attention *w, uint64_t key, long seen, long width, float log, float along, float *s, float *t) {
+INLINE void differentiate(const Attention *w, uint64_t key, long seen, long width, const float *norms, float *kept, float *s,
+                          float *t) {
     const uint32_t first = (uint32_t)key, second = (uint32_t)(key >> 32);
-    const float factor = w->factor;
+    const float most = norms[0], per_sum = norms[1], factor = w->factor;
+    float along = 0;
 #pragma omp simd
-    for (long i = 0; i < seen; i++) s[i] = exp_ended(exp_begun(s[i] - log));
+    for (long i = 0; i < seen; i++) s[i] = exp_bounded(exp_begun(s[i] - most)) * per_sum;
+#pragma omp simd reduction(+ : along)
+    for (long i = 0; i < seen; i++) {
+        kept[i] = factor * stays(first, second, (uint32_t)i, w->dropped);
+        t[i] *= kept[i];
+        along += s[i] * t[i];
+    }
 #pragma omp simd
     for (long i = 0; i < seen; i++) {
-        const float kept = factor * stays(first, second, (uint32_t)i, w->dropped);
-        t[i] = s[i] * (t[i] * kept - along);
-        s[i] *= kept;
+        t[i] = s[i] * (t[i] - along);
+        s[i] *= kept[i];
     }
     for (long i = seen; i < width; i++) s[i] = t[i] = 0.0f;
 }
@@ -212,17 +206,14 @@ DISPATCH int dot_product_backward(const Attention *w, long begin, long end) {
             score(&d, count, width, d.query, d.key_strips, d.scores);
             score(&d, count, width, d.g, d.value_strips, d.slopes);
             for (long i = 0; i < count; i++) {
-                const float *said = w->out + place(w, out, item, r + i);
                 const long row = item * w->rows + r + i;
-                float along = 0;
-                for (long k = 0; k < w->part; k++) along += said[k] * d.g[i * d.part + k];
-                differentiate(w, key_of(w->seed, row), seen_by(w, r + i), width, w->logs[row], along,
+                differentiate(w, key_of(w->seed, row), seen_by(w, r + i), width, w->norms + 2 * row, d.kept,
                               d.scores + i * d.others, d.slopes + i * d.others);
             }
             weigh(&d, count, width, d.slopes, d.key, d.result);
             give(w, &d, d.result, w->scale, count, w->g_query + place(w, out, item, r), out.row);
-            spread(&d, count, width, d.slopes, d.query, d.g_key);
-            spread(&d, count, width, d.scores, d.g, d.g_value);
+            add_outer(count, width, d.part, d.slopes, d.others, d.query, d.g_key);
+            add_outer(count, width, d.part, d.scores, d.others, d.g, d.g_value);
         }
         give(w, &d, d.g_key, 1.0f, w->others, w->g_key + place(w, keys, item, 0), keys.row);
         give(w, &d, d.g_value, 1.0f, w->others, w->g_value + place(w, keys, item, 0), keys.row);

@@ -31,7 +31,7 @@ class _Attention(Struct):
         *((n, ctypes.c_float) for n in ("scale", "factor")),
         ("seed", ctypes.c_uint64),
         *((f"{n}_layout", _Layout) for n in ("query", "key", "value", "g")),
-        *((n, ctypes.c_void_p) for n in ("query", "key", "value", "g", "out", "logs", "g_query", "g_key", "g_value")),
+        *((n, ctypes.c_void_p) for n in ("query", "key", "value", "g", "out", "norms", "g_query", "g_key", "g_value")),
     )
 
     def look_at(self, **tensors: Tensor) -> None:
@@ -65,7 +65,7 @@ def attention_with_dropout(
 
     The tensors must be :func:`~contiformer.native.guard.usable`, and :func:`fits` be true.
     """
-    seed = int(torch.randint(2**62, ()))
+    seed = int(torch.randint(2**62, (), device="cpu"))
     return _WithDropout.apply(queries, keys, values, dropout, causal, seed)
 
 
@@ -81,24 +81,26 @@ class _WithDropout(torch.autograd.Function):
             *(heads, rows, keys.shape[2], part, int(causal), dropped, part**-0.5),
             *(1 / (1 - dropped / 2**_BITS), seed),
         )
-        out, logs = _empty(queries), queries.new_empty(batch * heads, rows)
+        out, norms = _empty(queries), queries.new_empty(batch * heads, rows, 2)
         work = _Attention(*ctx.numbers)
         work.look_at(query=queries, key=keys, value=values)
-        work.point_to(out=out, logs=logs)
+        work.point_to(out=out, norms=norms)
         work.run("dot_product_forward", batch * heads)
-        ctx.save_for_backward(queries, keys, values, out, logs)
+        ctx.save_for_backward(queries, keys, values, norms)
         return out
 
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        queries, keys, values, out, logs = ctx.saved_tensors
+        *given, norms = ctx.saved_tensors
+        # hooks on saved tensors may have laid them out anew
+        queries, keys, values, g = map(_with_whole_rows, (*given, g))
+        norms = norms.contiguous()
         g_queries, g_keys, g_values = _empty(queries), _empty(keys), _empty(keys)
-        g = _with_whole_rows(g)
         work = _Attention(*ctx.numbers)
         work.look_at(query=queries, key=keys, value=values, g=g)
-        work.point_to(out=out, logs=logs, g_query=g_queries, g_key=g_keys, g_value=g_values)
-        work.run("dot_product_backward", len(logs))
+        work.point_to(norms=norms, g_query=g_queries, g_key=g_keys, g_value=g_values)
+        work.run("dot_product_backward", len(norms))
         return g_queries, g_keys, g_values, None, None, None
 
 
@@ -108,5 +110,5 @@ def _with_whole_rows(x: Tensor) -> Tensor:
 
 def _empty(like: Tensor) -> Tensor:
     """Of this shape, heads side by side in memory, as the next layer takes them."""
-    batch, heads, rows, part = like.shape
-    return like.new_empty(batch, rows, heads, part).transpose(1, 2)
+    _, heads, rows, part = like.shape
+    return like.new_empty_strided(like.shape, (rows * heads * part, part, heads * part, 1))

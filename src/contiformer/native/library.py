@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-_ABI = 14
+_ABI = 15
 
 
 @cache
@@ -57,7 +57,7 @@ class Struct(ctypes.Structure):
     """Of a kernel: numbers, and pointers to tensors."""
 
     def point_to(self, **tensors: Tensor | None) -> None:
-        """Set the pointers of these names; the tensors must be contiguous and outlive the struct."""
+        """Set the pointers of these names; the tensors must lie as the kernel takes them, and outlive the struct."""
         for name, tensor in tensors.items():
             setattr(self, name, None if tensor is None else tensor.data_ptr())
 

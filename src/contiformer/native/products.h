@@ -88,30 +88,36 @@ INLINE void multiply(Product p) {
 }
 
 /* M += x^T g for x [pairs, in], g [pairs, out]: four rows and `vectors` vectors of M, a constant, stay in registers */
-INLINE void outer_tile(const int vectors, long pairs, long in, long out, const float *x, const float *g, float *M) {
+INLINE void outer_tile(const int vectors, long pairs, long x_row, long out, const float *x, const float *g, float *M) {
     Lanes sum[12];
     UNROLL for (int i = 0; i < 4; i++)
         UNROLL for (int v = 0; v < vectors; v++) sum[i * vectors + v] = AT(M + i * out, v * LANES);
-    for (long p = 0; p < pairs; p++, x += in, g += out)
+    for (long p = 0; p < pairs; p++, x += x_row, g += out)
         UNROLL for (int i = 0; i < 4; i++)
             UNROLL for (int v = 0; v < vectors; v++) sum[i * vectors + v] += x[i] * AT(g, v * LANES);
     UNROLL for (int i = 0; i < 4; i++)
         UNROLL for (int v = 0; v < vectors; v++) PUT(M + i * out, v * LANES) = sum[i * vectors + v];
 }
 
-INLINE void add_outer_products(long pairs, long in, long out, const float *x, const float *g, float *M) {
+/* The same for all of M [in, out], in being a multiple of four; rows of x are `x_row` apart. */
+INLINE void add_outer(long pairs, long in, long out, const float *x, long x_row, const float *g, float *M) {
     for (long j = 0, left; (left = (out - j) / LANES) > 0;) {
         const int vectors = left == 1 ? 1 : left == 2 || left == 4 ? 2 : 3;
         for (long k = 0; k < in; k += 4) {
             if (vectors == 3)
-                outer_tile(3, pairs, in, out, x + k, g + j, M + k * out + j);
+                outer_tile(3, pairs, x_row, out, x + k, g + j, M + k * out + j);
             else if (vectors == 2)
-                outer_tile(2, pairs, in, out, x + k, g + j, M + k * out + j);
+                outer_tile(2, pairs, x_row, out, x + k, g + j, M + k * out + j);
             else
-                outer_tile(1, pairs, in, out, x + k, g + j, M + k * out + j);
+                outer_tile(1, pairs, x_row, out, x + k, g + j, M + k * out + j);
         }
         j += vectors * LANES;
     }
+}
+
+/* With the sums of g in a row more of M. */
+INLINE void add_outer_products(long pairs, long in, long out, const float *x, const float *g, float *M) {
+    add_outer(pairs, in, out, x, in, g, M);
     float *bias = M + in * out;
     for (long p = 0; p < pairs; p++, g += out)
 #pragma omp simd

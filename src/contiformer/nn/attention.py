@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from contiformer.nn.fields import Activation, FieldName, make_field, stack_fields
-from contiformer.nn.keys import Keys, split_heads
+from contiformer.nn.heads import split_heads
+from contiformer.nn.keys import Keys
 from contiformer.nn.observations import Observations
 from contiformer.nn.pairwise import pairwise_attention
 from contiformer.nn.rules import AttentionRule, RuleName

@@ -44,7 +44,7 @@ def dot_product_attention(
     single = queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
     if queries.device.type != "cpu" or not single or not (dropout > 0 or learned):
         return scaled_dot_product_attention(queries, keys, values, mask, dropout, is_causal=causal)
-    if mask is None and 0 < dropout < 1 and fits(queries, keys, values) and usable(queries, keys, values):
+    if mask is None and 0 < dropout < 1 and usable(queries, keys, values) and fits(queries, keys, values):
         return attention_with_dropout(queries, keys, values, dropout, causal=causal)
     if causal:
         mask = torch.ones(queries.shape[-2], keys.shape[-2], dtype=torch.bool, device=queries.device).tril()

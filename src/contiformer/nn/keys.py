@@ -59,8 +59,3 @@ class Rows:
     known: Float[Tensor, "batch rows"]
     block: int = 0
     left: Int[Tensor, "batch rows"] | None = None
-
-
-def split_heads(x: Float[Tensor, "batch n d"], heads: int) -> Float[Tensor, "batch heads n dk"]:
-    """[B, n, H dk] -> [B, H, n, dk]."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -9,12 +9,50 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from contiformer.native.between import MOST_TERMS, Times, scores_between, values_between
+from contiformer.native.guard import usable
 from contiformer.native.small import small_products
 from contiformer.nn.keys import Keys, Rows
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import gauss_legendre, running_mean_matrix
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.trajectories import evaluate_basis
+
+
+def points_between(rows: Rows, path: PiecewisePolynomial, keys: Keys, rule: AttentionRule) -> Pairs | CompiledPairs:
+    """Gauss-Legendre points between every row and key, see :class:`Pairs`."""
+    learned = [path.coefficients, *(x for x in (keys.key_series, keys.value_series) if x is not None)]
+    times = (rows.time, rows.known, keys.time, path.knots, keys.pieces.edges)
+    kept = not any(time.requires_grad for time in times) and min(x.numel() for x in (*learned, *times)) > 0
+    if kept and learned[-1].shape[-2] <= MOST_TERMS and usable(*learned):
+        return CompiledPairs.of(rows, path, keys, rule)
+    return Pairs.of(rows, path, keys, rule)
+
+
+@dataclass(frozen=True)
+class CompiledPairs:
+    """:class:`Pairs` in C, where times are not learned."""
+
+    path: PiecewisePolynomial
+    times: Times
+
+    @classmethod
+    def of(cls, rows: Rows, path: PiecewisePolynomial, keys: Keys, rule: AttentionRule) -> CompiledPairs:
+        """All times in double precision."""
+        node, share = map(torch.from_numpy, gauss_legendre(rule.points))
+        given = (rows.time, rows.known, keys.time, path.knots, keys.pieces.edges)
+        row, known, key, knot, edge = (time.double().contiguous() for time in given)
+        return cls(path, Times(row, known, key, knot, edge, node, share, rule.causal))
+
+    def scores(self, keys: Keys) -> Tensor:
+        """``Σ_p w_p q(τ_p)·k_i(τ_p)``."""
+        assert keys.key_series is not None
+        return scores_between(self.path.coefficients, keys.key_series, self.times)
+
+    def values(self, weights: Tensor, keys: Keys) -> Tensor:
+        """``Σ_i weights_i Σ_p w_p v_i(τ_p)``."""
+        assert keys.value_series is not None
+        return values_between(weights, keys.value_series, self.times)
 
 
 @dataclass(frozen=True)
@@ -106,7 +144,13 @@ class Mixer:
         return small_products(basis.unsqueeze(2), series).squeeze(-2)
 
     def __call__(
-        self, weights: Tensor, rows: Rows, keys: Keys, pair: Pairs | None, gap: Tensor, rule: AttentionRule
+        self,
+        weights: Tensor,
+        rows: Rows,
+        keys: Keys,
+        pair: Pairs | CompiledPairs | None,
+        gap: Tensor,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch heads rows dv"]:
         """``Σ_i weights_i v̂_i(u)`` for each row."""
         dtype, width = weights.dtype, keys.value.shape[-1]

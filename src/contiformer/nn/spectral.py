@@ -18,9 +18,10 @@ from torch.utils.checkpoint import checkpoint
 from contiformer.nn import fused_knots
 from contiformer.nn.cells import CellSums, padded
 from contiformer.nn.dropout import drop
-from contiformer.nn.keys import Keys, Rows, split_heads
+from contiformer.nn.heads import split_heads
+from contiformer.nn.keys import Keys, Rows
 from contiformer.nn.knot_attention import KnotProblem, knot_attention
-from contiformer.nn.mixing import Mixer, Pairs
+from contiformer.nn.mixing import CompiledPairs, Mixer, Pairs, points_between
 from contiformer.nn.observations import last_observed
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.interpolation import PiecewisePolynomial
@@ -122,7 +123,7 @@ def _attend_rows(
 ) -> tuple[Tensor, Tensor | None]:
     """Scores, softmax and weighted values of some rows."""
     gap = rows.time[:, :, None] - keys.time[:, None, :]
-    pair = Pairs.of(rows, path, keys, rule) if rule.rule == "gauss" and rule.continuous else None
+    pair = points_between(rows, path, keys, rule) if rule.rule == "gauss" and rule.continuous else None
     scores = _scores(rows, path, keys, sums, pair, gap, rule) * rule.scale(keys.key.shape[-1])
     allowed = None if keys.valid is None else keys.valid[:, None, :].expand_as(gap)
     if rule.causal:
@@ -143,7 +144,7 @@ def _scores(
     path: PiecewisePolynomial,
     keys: Keys,
     sums: CellSums | None,
-    pair: Pairs | None,
+    pair: Pairs | CompiledPairs | None,
     gap: Tensor,
     rule: AttentionRule,
 ) -> Float[Tensor, "batch heads rows keys"]:

@@ -1,0 +1,119 @@
+"""Means over the time between queries and keys by a rule with a few points, in C."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.library import Struct, share_out, threads_for
+
+#: Of between.c.
+MOST_POINTS, MOST_TERMS = 8, 64
+#: Fewer numbers at all points of all pairs than this are not worth a second thread.
+_WORK_PER_THREAD = 2**14
+
+
+class _Between(Struct):
+    """The struct of between.c."""
+
+    _fields_ = (
+        *(
+            (n, ctypes.c_long)
+            for n in ("heads", "rows", "keys", "knots", "powers", "pieces", "terms", "width", "points")
+        ),
+        ("causal", ctypes.c_int),
+        *((n, ctypes.c_void_p) for n in ("node", "share", "time", "known", "key_time", "knot", "edge")),
+        *((n, ctypes.c_void_p) for n in ("path", "series", "scores", "weights", "out")),
+        *((n, ctypes.c_void_p) for n in ("g_scores", "g_out", "g_path", "g_series", "g_weights")),
+    )
+
+
+@dataclass(frozen=True)
+class Times:
+    """What is not learned: times of rows and keys, of the path's knots and of the pieces' edges, and the rule.
+
+    All are in float64 and contiguous. ``known`` is up to when a row may read the path. Nodes are in [0, 1], and shares
+    have a sum of 1.
+    """
+
+    row: Float[Tensor, "batch rows"]
+    known: Float[Tensor, "batch rows"]
+    key: Float[Tensor, "batch keys"]
+    knot: Float[Tensor, "batch knots"]
+    edge: Float[Tensor, "batch edges"]
+    node: Float[Tensor, " points"]
+    share: Float[Tensor, " points"]
+    causal: bool
+
+    def run(self, name: str, series: Tensor, powers: int = 0, **tensors: Tensor) -> None:
+        """Call a kernel of between.c for all sequences and heads."""
+        batch, heads, keys, pieces, terms, width = series.shape
+        rows, points = self.row.shape[1], len(self.node)
+        work = _Between(heads, rows, keys, self.knot.shape[1], powers, pieces, terms, width, points, int(self.causal))
+        work.point_to(time=self.row, known=self.known, key_time=self.key, knot=self.knot, edge=self.edge)
+        work.point_to(node=self.node, share=self.share, series=series, **tensors)
+        items = batch * heads
+        threads = threads_for(items * rows * keys * points * terms, _WORK_PER_THREAD)
+        share_out(name, [work] * max(1, min(items, threads)), items)
+
+
+def scores_between(
+    path: Float[Tensor, "batch knots power d"], series: Float[Tensor, "batch heads keys pieces terms dk"], times: Times
+) -> Float[Tensor, "batch heads rows keys"]:
+    """``Σ_p w_p q(τ_p)·k_i(τ_p)`` with ``τ_p`` between key i and the row; zero for later keys where it is causal."""
+    return _Scores.apply(path, series, times)
+
+
+def values_between(
+    weights: Float[Tensor, "batch heads rows keys"],
+    series: Float[Tensor, "batch heads keys pieces terms dv"],
+    times: Times,
+) -> Float[Tensor, "batch heads rows dv"]:
+    """``Σ_i weights_i Σ_p w_p v_i(τ_p)``; later keys are left out where it is causal."""
+    return _Values.apply(weights, series, times)
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, path: Tensor, series: Tensor, times: Times) -> Tensor:
+        path, series = path.contiguous(), series.contiguous()
+        scores = series.new_zeros(*series.shape[:2], times.row.shape[1], series.shape[2])
+        times.run("between_scores", series, path.shape[2], path=path, scores=scores)
+        ctx.times = times
+        ctx.save_for_backward(path, series)
+        return scores
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        path, series = ctx.saved_tensors
+        g, g_path, g_series = g.contiguous(), torch.zeros_like(path), torch.zeros_like(series)
+        given = {"path": path, "g_scores": g, "g_path": g_path, "g_series": g_series}
+        ctx.times.run("between_scores_back", series, path.shape[2], **given)
+        return g_path, g_series, None
+
+
+class _Values(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, series: Tensor, times: Times) -> Tensor:
+        weights, series = weights.contiguous(), series.contiguous()
+        out = series.new_zeros(*weights.shape[:3], series.shape[-1])
+        times.run("between_values", series, weights=weights, out=out)
+        ctx.times = times
+        ctx.save_for_backward(weights, series)
+        return out
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        weights, series = ctx.saved_tensors
+        g, g_weights, g_series = g.contiguous(), torch.zeros_like(weights), torch.zeros_like(series)
+        given = {"weights": weights, "g_out": g, "g_weights": g_weights, "g_series": g_series}
+        ctx.times.run("between_values_back", series, **given)
+        return g_weights, g_series, None
