@@ -1,6 +1,6 @@
 import pytest
 
-from contiformer.native import dot_product, drive, flow, spectral
+from contiformer.native import between, dot_product, drive, flow, spectral
 from contiformer.native import library as native
 
 
@@ -16,13 +16,13 @@ def without_kernels(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Names of the kernels of rivals that were called."""
+    """Names of the kernels that were called, but for those of ContiFormer's own rule."""
     names = []
 
     def counted(name, *rest):
         names.append(name)
         return native.share_out(name, *rest)
 
-    for module in (dot_product, drive, flow, spectral):
+    for module in (between, dot_product, drive, flow, spectral):
         monkeypatch.setattr(module, "share_out", counted)
     return names

@@ -5,32 +5,19 @@ import torch
 
 from contiformer.native import between
 from contiformer.native import library as native
-from contiformer.nn import ContinuousAttention, mixing
+from contiformer.nn import ContinuousAttention, mixing, spectral
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
 ALL = ["between_scores", "between_values", "between_values_back", "between_scores_back"]
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """Names of the kernels that were called."""
-    names = []
-
-    def counted(name, *rest):
-        names.append(name)
-        return native.share_out(name, *rest)
-
-    monkeypatch.setattr(between, "share_out", counted)
-    return names
-
-
 class Case:
     """Attention by a rule, of random observations, some of them missing and two at one time."""
 
-    def __init__(self, *, queries=None, length=12, width=16, heads=2, span=1.7, **options):
+    def __init__(self, *, queries=None, length=12, width=16, heads=2, span=1.7, rule="gauss", **options):
         torch.manual_seed(0)
-        self.attention = ContinuousAttention(width, n_heads=heads, rule="gauss", **options)
+        self.attention = ContinuousAttention(width, n_heads=heads, rule=rule, **options)
         self.times = span * torch.rand(3, length, dtype=torch.float64).sort(1).values
         if length > 5:
             self.times[:, 5] = self.times[:, 4]
@@ -83,12 +70,47 @@ def test_values_and_gradients_are_those_of_torch(causal, queries, options, calls
 
 
 def test_threads_change_nothing(monkeypatch):
+    """Not even where the heads of one sequence are shared out."""
     case = Case(length=60, causal=True)
     results = []
-    for threads in (1, 3):
+    for threads in (1, 6):
         monkeypatch.setattr(between, "threads_for", lambda *work, threads=threads: threads)
         results.append(case.results())
     assert all(a is b is None or torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_what_is_recomputed_is_the_same(monkeypatch):
+    case = Case(queries=7, dropout=0.2)
+    results = []
+    for most in (2**25, 0):
+        monkeypatch.setattr(spectral, "KEEP_WEIGHTS", most)
+        torch.manual_seed(0)
+        results.append(case.results())
+    assert all(a is b is None or torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("rule", ["exact", "gauss"])
+@pytest.mark.parametrize("queries", [None, 7])
+def test_hooks_may_lay_out_anew_what_is_saved(rule, queries):
+    case = Case(queries=queries, rule=rule)
+    expected = case.results()
+
+    def turned(x):
+        return x.mT.contiguous().mT if x.dim() > 1 else x
+
+    with torch.autograd.graph.saved_tensors_hooks(turned, lambda x: x):
+        found = case.results()
+    for a, b in zip(found, expected, strict=True):
+        assert a is b is None or (a - b).abs().max() < 1e-6 * max(1.0, float(b.detach().abs().max()))
+
+
+def test_queries_in_no_order_find_their_cells():
+    """Among many more knots than the steps after which a cell is searched for."""
+    case = Case(length=300, queries=20, interpolation="hermite")
+    found = case.results()[0]
+    order = torch.randperm(20)
+    case.queries = case.queries[:, order]
+    assert (case.results()[0] - found[:, order]).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("why", ["double", "times of queries are learned", "many terms"])

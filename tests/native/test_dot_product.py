@@ -272,3 +272,10 @@ def test_second_derivatives_are_refused():
     parts = list(case.parts.values())
     with pytest.raises(RuntimeError, match="second derivatives"):
         torch.autograd.grad(case.said().sum(), parts, create_graph=True)
+
+
+def test_gradients_in_several_directions_at_once_are_refused():
+    case = Case(3, 4, 5)
+    directions = torch.randn(2, *case.direction.shape)
+    with pytest.raises(RuntimeError, match="several directions at once"):
+        torch.autograd.grad(case.said(), list(case.parts.values()), directions, is_grads_batched=True)

@@ -25,6 +25,7 @@ from contiformer.experiments.cell import Budget, Cell, Protocol
 from contiformer.experiments.experiment import Experiment, Metric, Outcome
 from contiformer.experiments.presence import not_here
 from contiformer.experiments.recipe import configuration
+from contiformer.nn.heads import split_heads
 from contiformer.reports.figures import new_figure, save
 
 DATA = "UWaveGestureLibrary"
@@ -93,7 +94,7 @@ def _weights(layer: nn.Module, *given: Any) -> Float[Tensor, "batch heads query 
     assert isinstance(layer, EncoderLayer)
     tokens, observations = given
     keys, _ = layer.key_value(observations.x).chunk(2, dim=-1)
-    queries, keys = (x.unflatten(-1, (layer.n_heads, -1)).transpose(1, 2) for x in (layer.query(tokens.x), keys))
+    queries, keys = (split_heads(x, layer.n_heads) for x in (layer.query(tokens.x), keys))
     scores = queries @ keys.mT / keys.shape[-1] ** 0.5
     return scores.masked_fill(~tokens.sees.unsqueeze(1), -torch.inf).softmax(-1)
 

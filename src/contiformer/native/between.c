@@ -6,6 +6,8 @@
 /* Points of a rule, at most, and terms of a series. */
 #define POINTS 8
 #define TERMS 64
+/* Steps from cell to cell before a search. */
+#define NEAR 8
 
 typedef struct {
     long heads, rows, keys, knots, powers, pieces, terms, width, points;
@@ -24,13 +26,12 @@ typedef struct {
     float *g_path, *g_series, *g_weights;
 } Between;
 
-/* One sequence and head. */
+/* Times of one sequence. */
 typedef struct {
     const double *time, *known, *key_time, *knot, *edge;
-    /* of the path: numbers from one power to the next, and from one knot to the next */
-    long power, cell;
-    /* the last piece that is not empty */
-    long last;
+    /* numbers of the path from one power to the next, and from one cell to the next */
+    long power_step, cell_step;
+    long last_piece; /* that is not empty */
 } Sequence;
 
 /* A point between a query and a key: the piece of the series and its polynomials there, the cell of the path and where in it. */
@@ -43,8 +44,8 @@ INLINE Sequence sequence_of(const Between *w, long item) {
     const long batch = item / w->heads, power = w->heads * w->width;
     Sequence q = {w->time + batch * w->rows, w->known + batch * w->rows, w->key_time + batch * w->keys,
                   w->knot + batch * w->knots, w->edge + batch * (w->pieces + 1), power, w->powers * power, 0};
-    for (long p = 0; p < w->pieces; p++) q.last += q.edge[p + 1] > q.edge[p];
-    q.last = q.last > 0 ? q.last - 1 : 0;
+    for (long p = 0; p < w->pieces; p++) q.last_piece += q.edge[p + 1] > q.edge[p];
+    q.last_piece = q.last_piece > 0 ? q.last_piece - 1 : 0;
     return q;
 }
 
@@ -52,10 +53,32 @@ INLINE const float *path_of(const Between *w, long item) {
     return w->path + item / w->heads * w->knots * w->powers * w->heads * w->width + item % w->heads * w->width;
 }
 
-INLINE void locate(const Between *w, const Sequence *q, double start, double end, double known, int number, Point *point) {
-    const double time = start + (end - start) * w->node[number];
+/* The cell of a time: few steps from the one before where queries come in order, halving the rest where they do not. */
+INLINE long cell_of(const double *knot, long knots, double time, long near) {
+    for (int step = 0; step < NEAR; step++) {
+        if (near > 0 && knot[near] > time)
+            near--;
+        else if (near + 1 < knots && knot[near + 1] <= time)
+            near++;
+        else
+            return near;
+    }
+    long low = 0, high = knots;
+    while (high - low > 1) {
+        const long middle = (low + high) / 2;
+        if (knot[middle] <= time)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* `reads`, a constant: whether the path is asked for as well. */
+INLINE void locate(const Between *w, const Sequence *q, const int reads, long key, long row, int number, Point *point) {
+    const double start = q->key_time[key], time = start + (q->time[row] - start) * w->node[number];
     long piece = 0;
-    while (piece < q->last && q->edge[piece + 1] <= time) piece++;
+    while (piece < q->last_piece && q->edge[piece + 1] <= time) piece++;
     const double half = (q->edge[piece + 1] - q->edge[piece]) / 2;
     double x = half > 0 ? (time - q->edge[piece]) / half - 1 : 0;
     x = x < -1 ? -1 : x > 1 ? 1 : x;
@@ -68,14 +91,11 @@ INLINE void locate(const Between *w, const Sequence *q, double start, double end
     }
     point->piece = piece;
     point->share = (float)w->share[number];
-    const double read = w->causal && known < time ? known : time;
-    /* queries come in the order of their times, mostly: the cell is near that of the query before */
-    long cell = point->cell;
-    while (cell > 0 && q->knot[cell] > read) cell--;
-    while (cell + 1 < w->knots && q->knot[cell + 1] <= read) cell++;
+    if (!reads) return;
+    const double read = w->causal && q->known[row] < time ? q->known[row] : time;
+    const long cell = point->cell = cell_of(q->knot, w->knots, read, point->cell);
     const double length = cell + 1 < w->knots ? q->knot[cell + 1] - q->knot[cell] : 0;
     const double place = length > 0 ? (read - q->knot[cell]) / length : 0;
-    point->cell = cell;
     point->place = (float)(place < 0 ? 0 : place > 1 ? 1 : place);
 }
 
@@ -89,10 +109,10 @@ INLINE void curve(const Between *w, const long width, const float *series, const
 }
 
 INLINE void query(const Between *w, const Sequence *q, const long width, const float *path, const Point *point, float *to) {
-    const float *term = path + point->cell * q->cell + (w->powers - 1) * q->power;
+    const float *term = path + point->cell * q->cell_step + (w->powers - 1) * q->power_step;
     for (long j = 0; j < width; j++) to[j] = term[j];
     for (long k = w->powers - 2; k >= 0; k--) {
-        term -= q->power;
+        term -= q->power_step;
 #pragma omp simd
         for (long j = 0; j < width; j++) to[j] = to[j] * point->place + term[j];
     }
@@ -120,13 +140,14 @@ typedef enum { SCORES, SCORES_BACK, VALUES, VALUES_BACK } Task;
 
 INLINE void visit(const Between *w, const Task task, const long width, long item, float *curved, float *queried) {
     const Sequence q = sequence_of(w, item);
-    const float *path = task < VALUES ? path_of(w, item) : NULL;
+    const int reads = task == SCORES || task == SCORES_BACK, back = task == SCORES_BACK || task == VALUES_BACK;
+    const float *path = reads ? path_of(w, item) : NULL;
     float *g_path = task == SCORES_BACK ? w->g_path + (path - w->path) : NULL;
     const long length = w->pieces * w->terms * width;
     Point points[POINTS];
     for (long n = 0; n < w->keys; n++) {
         const float *series = w->series + (item * w->keys + n) * length;
-        float *g_series = task == SCORES_BACK || task == VALUES_BACK ? w->g_series + (item * w->keys + n) * length : NULL;
+        float *g_series = back ? w->g_series + (item * w->keys + n) * length : NULL;
         for (int p = 0; p < w->points; p++) points[p].cell = n < w->knots ? n : w->knots - 1;
         for (long r = 0; r < w->rows; r++) {
             if (w->causal && q.time[r] < q.key_time[n]) continue;
@@ -135,15 +156,15 @@ INLINE void visit(const Between *w, const Task task, const long width, long item
             float *out = task == VALUES ? w->out + (item * w->rows + r) * width : NULL;
             for (int p = 0; p < w->points; p++) {
                 Point *point = points + p;
-                locate(w, &q, q.key_time[n], q.time[r], q.known[r], p, point);
+                locate(w, &q, reads, n, r, p, point);
                 curve(w, width, series, point, curved);
-                if (task == SCORES || task == SCORES_BACK) query(w, &q, width, path, point, queried);
+                if (reads) query(w, &q, width, path, point, queried);
                 if (task == SCORES) w->scores[pair] += point->share * dot(width, curved, queried);
                 if (task == SCORES_BACK) {
                     float factor = point->share * w->g_scores[pair];
                     spread(w, width, point, factor, queried, g_series);
-                    float *term = g_path + point->cell * q.cell;
-                    for (long k = 0; k < w->powers; k++, term += q.power, factor *= point->place)
+                    float *term = g_path + point->cell * q.cell_step;
+                    for (long k = 0; k < w->powers; k++, term += q.power_step, factor *= point->place)
 #pragma omp simd
                         for (long j = 0; j < width; j++) term[j] += factor * curved[j];
                 }

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.library import Struct, share_out, threads_for
 
 #: Of between.c.
@@ -92,7 +92,7 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
-        path, series = ctx.saved_tensors
+        path, series = saved(ctx)
         g, g_path, g_series = g.contiguous(), torch.zeros_like(path), torch.zeros_like(series)
         given = {"path": path, "g_scores": g, "g_path": g_path, "g_series": g_series}
         ctx.times.run("between_scores_back", series, path.shape[2], **given)
@@ -112,7 +112,7 @@ class _Values(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
-        weights, series = ctx.saved_tensors
+        weights, series = saved(ctx)
         g, g_weights, g_series = g.contiguous(), torch.zeros_like(weights), torch.zeros_like(series)
         given = {"weights": weights, "g_out": g, "g_weights": g_weights, "g_series": g_series}
         ctx.times.run("between_values_back", series, **given)

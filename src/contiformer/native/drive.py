@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.flow import packed_layer
 from contiformer.native.guard import unhooked
 from contiformer.native.library import Struct, share_out, threads_for
@@ -144,7 +144,7 @@ class _Driven(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g_path: Tensor) -> tuple[Tensor | None, ...]:
-        pieces, field, kept = ctx.saved_tensors
+        pieces, field, kept = saved(ctx)
         problem, g_path = ctx.problem, g_path.contiguous()
         g_start = torch.empty_like(g_path[:, 0])
         g_pieces = torch.zeros_like(pieces) if ctx.needs_input_grad[1] else None

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.guard import unhooked
 from contiformer.native.library import Struct, share_out, threads_for
 
@@ -184,7 +184,7 @@ class _FlowingGRU(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g_states: Tensor) -> tuple[Tensor | None, ...]:
-        gates, candidate, field, path, kept = ctx.saved_tensors
+        gates, candidate, field, path, kept = saved(ctx)
         problem, g_states = ctx.problem, g_states.contiguous()
         width, threads = len(candidate), problem.threads(field)
         g_input = torch.empty_like(kept)

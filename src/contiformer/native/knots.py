@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.library import Struct, share_out, threads_for
 
 #: Fewer multiplications than this are not worth a second thread.
@@ -124,7 +124,7 @@ class _AttentionAtPoints(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g_out: Tensor) -> tuple[Tensor | None, ...]:
-        *given, weights = ctx.saved_tensors
+        *given, weights = saved(ctx)
         gradients = [torch.empty_like(x) for x in given]
         g_out = g_out.contiguous()
         struct = ctx.knots.described(tuple(given), weights)

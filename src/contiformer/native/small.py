@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.guard import usable
 from contiformer.native.library import share_out, threads_for
 
@@ -47,7 +47,7 @@ class _SmallProducts(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        (left,) = ctx.saved_tensors
+        (left,) = saved(ctx)
         return None, _multiply(left, gradient, transposed=True)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.library import Struct, share_out, threads_for
 
 _LANES = 8
@@ -59,7 +59,7 @@ class _SpectralMixture(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g_matrix: Tensor) -> tuple[Tensor | None, ...]:
-        *given, weight, other_weight = ctx.saved_tensors
+        *given, weight, other_weight = saved(ctx)
         g_matrix, g_points, g_others = g_matrix.contiguous(), *(torch.empty_like(x) for x in given[:2])
         gradients = {"g_points": g_points, "g_other_points": g_others, "g_matrix": g_matrix}
         _call("spectral_backward", given, g_matrix.shape, weight.shape[0] * weight.shape[1], **gradients)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.library import Struct, made_for, share_out, threads_for
 from contiformer.paths.trajectories import Pieces, node_times, substeps_for
 
@@ -140,7 +140,7 @@ class _NativeSweep(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        *given, values = ctx.saved_tensors
+        *given, values = saved(ctx)
         initial, matrix = given[:2]
         rows = ctx.problem.rows(initial)
         g_series = [g.contiguous() for g in gradients[:-1]]

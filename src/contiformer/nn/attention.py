@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from contiformer.nn.fields import Activation, FieldName, make_field, stack_fields
-from contiformer.nn.heads import split_heads
+from contiformer.nn.heads import join_heads, split_heads
 from contiformer.nn.keys import Keys
 from contiformer.nn.observations import Observations
 from contiformer.nn.pairwise import pairwise_attention
@@ -242,7 +242,7 @@ class ContinuousAttention(nn.Module):
             )
         else:
             out, weights = self._spectral(_Asked(seen, path, k, v, rule, return_weights))
-        return out.transpose(1, 2).flatten(2), weights if return_weights else None
+        return join_heads(out), weights if return_weights else None
 
     def _may_move_ties(self, seen: Observations) -> bool:
         """Whether equal times can be moved apart unnoticed: by a linear path and where nobody asks who was first."""

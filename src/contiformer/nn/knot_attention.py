@@ -17,7 +17,7 @@ from torch import Tensor
 
 from contiformer.native import made_for
 from contiformer.native.attention import GapSoftmax, gap_softmax
-from contiformer.native.derivatives import first_derivatives_only
+from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.nn import scratch
 from contiformer.nn.dropout import kept
 
@@ -193,7 +193,7 @@ class _KnotAttention(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g_mixed: Tensor) -> tuple[Tensor | None, ...]:
-        *parts, values = ctx.saved_tensors
+        *parts, values = saved(ctx)
         series, before, after, within, left, right = parts
         problem, heads, kept = ctx.problem, ctx.heads, ctx.weights
         ctx.weights = []

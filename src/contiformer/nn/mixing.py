@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from contiformer.native.between import MOST_TERMS, Times, scores_between, values_between
+from contiformer.native.between import MOST_POINTS, MOST_TERMS, Times, scores_between, values_between
 from contiformer.native.guard import usable
 from contiformer.native.small import small_products
 from contiformer.nn.keys import Keys, Rows
@@ -24,7 +24,8 @@ def points_between(rows: Rows, path: PiecewisePolynomial, keys: Keys, rule: Atte
     learned = [path.coefficients, *(x for x in (keys.key_series, keys.value_series) if x is not None)]
     times = (rows.time, rows.known, keys.time, path.knots, keys.pieces.edges)
     kept = not any(time.requires_grad for time in times) and min(x.numel() for x in (*learned, *times)) > 0
-    if kept and learned[-1].shape[-2] <= MOST_TERMS and usable(*learned):
+    fits = learned[-1].shape[-2] <= MOST_TERMS and rule.points <= MOST_POINTS
+    if kept and fits and usable(*learned):
         return CompiledPairs.of(rows, path, keys, rule)
     return Pairs.of(rows, path, keys, rule)
 

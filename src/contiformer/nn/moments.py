@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from contiformer.native.small import small_products
+from contiformer.nn.heads import split_heads
 from contiformer.paths.chebyshev import chebyshev_basis, gauss_legendre
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.trajectories import Pieces
@@ -54,7 +55,7 @@ def held_moments(
     index = torch.arange(pieces.count, device=tau.device)[:, None].expand_as(tau)
     basis = chebyshev_basis(pieces.local(tau, index), terms)
     numbers = torch.einsum("bxpgm,g,bxp->bxpm", basis, weights, length).flatten(-2)
-    by_head = value.unflatten(-1, (heads, -1)).transpose(1, 2)
+    by_head = split_heads(value, heads)
     return numbers.to(value.dtype)[:, None, :, :, None] * by_head.unsqueeze(-2)
 
 
