@@ -41,6 +41,8 @@ class Case:
     "options",
     [
         {"points": 2},
+        {"points": 3},
+        {"points": 4, "piece_length": 0.4},
         {"points": 5, "piece_length": 0.3},
         {"interpolation": "hermite"},
         {"width": 20, "heads": 4, "piece_length": 0.5},

@@ -3,14 +3,17 @@
 
 #include "common.h"
 
-/* Points of a rule, at most, and terms of a series. */
-#define POINTS 8
+/* Places for the points of a rule, of which there are at most five, and terms of a series. */
+#define POINTS LANES
 #define TERMS 64
 /* Steps from cell to cell before a search. */
 #define NEAR 8
 
+typedef double Doubles __attribute__((vector_size(POINTS * sizeof(double))));
+
 typedef struct {
-    long heads, rows, keys, knots, powers, pieces, terms, width, points;
+    /* an item is a sequence, or one of so many groups of its heads; `width` is a whole number of vectors */
+    long heads, groups, rows, keys, knots, powers, pieces, terms, width, points;
     int causal;
     /* [points], in [0, 1] and with a sum of 1 */
     const double *node, *share;
@@ -34,23 +37,23 @@ typedef struct {
     long last_piece; /* that is not empty */
 } Sequence;
 
-/* A point between a query and a key: the piece of the series and its polynomials there, the cell of the path and where in it. */
+/* The points between a query and a key: pieces of the series and polynomials there, cells of the path and where in them. They
+   are the same for all heads. */
 typedef struct {
-    long piece, cell;
-    float share, place, basis[TERMS];
-} Point;
+    long piece[POINTS], cell[POINTS];
+    float share[POINTS], place[POINTS], basis[TERMS][POINTS];
+    /* shares of the polynomials added up, where all points lie in one piece */
+    int together;
+    float mean[TERMS];
+} Points;
 
-INLINE Sequence sequence_of(const Between *w, long item) {
-    const long batch = item / w->heads, power = w->heads * w->width;
+INLINE Sequence sequence_of(const Between *w, long batch) {
+    const long power = w->heads * w->width;
     Sequence q = {w->time + batch * w->rows, w->known + batch * w->rows, w->key_time + batch * w->keys,
                   w->knot + batch * w->knots, w->edge + batch * (w->pieces + 1), power, w->powers * power, 0};
     for (long p = 0; p < w->pieces; p++) q.last_piece += q.edge[p + 1] > q.edge[p];
     q.last_piece = q.last_piece > 0 ? q.last_piece - 1 : 0;
     return q;
-}
-
-INLINE const float *path_of(const Between *w, long item) {
-    return w->path + item / w->heads * w->knots * w->powers * w->heads * w->width + item % w->heads * w->width;
 }
 
 /* The cell of a time: few steps from the one before where queries come in order, halving the rest where they do not. */
@@ -75,121 +78,182 @@ INLINE long cell_of(const double *knot, long knots, double time, long near) {
 }
 
 /* `reads`, a constant: whether the path is asked for as well. */
-INLINE void locate(const Between *w, const Sequence *q, const int reads, long key, long row, int number, Point *point) {
-    const double start = q->key_time[key], time = start + (q->time[row] - start) * w->node[number];
-    long piece = 0;
-    while (piece < q->last_piece && q->edge[piece + 1] <= time) piece++;
-    const double half = (q->edge[piece + 1] - q->edge[piece]) / 2;
-    double x = half > 0 ? (time - q->edge[piece]) / half - 1 : 0;
-    x = x < -1 ? -1 : x > 1 ? 1 : x;
-    double before = 1, now = x;
+INLINE void locate(const Between *w, const Sequence *q, const int reads, const int points, long key, long row, Points *at) {
+    const double start = q->key_time[key], gap = q->time[row] - start;
+    Doubles x = {0};
+    at->together = 1;
+    for (int p = 0; p < points; p++) {
+        const double time = start + gap * w->node[p];
+        long piece = 0;
+        while (piece < q->last_piece && q->edge[piece + 1] <= time) piece++;
+        const double half = (q->edge[piece + 1] - q->edge[piece]) / 2, inside = half > 0 ? (time - q->edge[piece]) / half - 1 : 0;
+        x[p] = inside < -1 ? -1 : inside > 1 ? 1 : inside;
+        at->piece[p] = piece;
+        at->together &= piece == at->piece[0];
+        if (!reads) continue;
+        const double read = w->causal && q->known[row] < time ? q->known[row] : time;
+        const long cell = at->cell[p] = cell_of(q->knot, w->knots, read, at->cell[p]);
+        const double length = cell + 1 < w->knots ? q->knot[cell + 1] - q->knot[cell] : 0;
+        const double place = length > 0 ? (read - q->knot[cell]) / length : 0;
+        at->place[p] = (float)(place < 0 ? 0 : place > 1 ? 1 : place);
+    }
+    Doubles before = x - x + 1, now = x;
+    x += x;
     for (long m = 0; m < w->terms; m++) {
-        point->basis[m] = (float)before;
-        const double next = 2 * x * now - before;
+        PUT(at->basis[m], 0) = __builtin_convertvector(before, Lanes);
+        const Doubles next = x * now - before;
         before = now;
         now = next;
     }
-    point->piece = piece;
-    point->share = (float)w->share[number];
-    if (!reads) return;
-    const double read = w->causal && q->known[row] < time ? q->known[row] : time;
-    const long cell = point->cell = cell_of(q->knot, w->knots, read, point->cell);
-    const double length = cell + 1 < w->knots ? q->knot[cell + 1] - q->knot[cell] : 0;
-    const double place = length > 0 ? (read - q->knot[cell]) / length : 0;
-    point->place = (float)(place < 0 ? 0 : place > 1 ? 1 : place);
-}
-
-/* The series, and the path, at a point. */
-INLINE void curve(const Between *w, const long width, const float *series, const Point *point, float *to) {
-    const float *term = series + point->piece * w->terms * width;
-    for (long j = 0; j < width; j++) to[j] = 0;
-    for (long m = 0; m < w->terms; m++, term += width)
-#pragma omp simd
-        for (long j = 0; j < width; j++) to[j] += point->basis[m] * term[j];
-}
-
-INLINE void query(const Between *w, const Sequence *q, const long width, const float *path, const Point *point, float *to) {
-    const float *term = path + point->cell * q->cell_step + (w->powers - 1) * q->power_step;
-    for (long j = 0; j < width; j++) to[j] = term[j];
-    for (long k = w->powers - 2; k >= 0; k--) {
-        term -= q->power_step;
-#pragma omp simd
-        for (long j = 0; j < width; j++) to[j] = to[j] * point->place + term[j];
+    if (reads || !at->together) return;
+    for (long m = 0; m < w->terms; m++) {
+        at->mean[m] = 0;
+        for (int p = 0; p < points; p++) at->mean[m] += at->share[p] * at->basis[m][p];
     }
 }
 
-INLINE float dot(const long width, const float *a, const float *b) {
+INLINE float total(Lanes x) {
     float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (long j = 0; j < width; j++) sum += a[j] * b[j];
+    UNROLL for (int j = 0; j < LANES; j++) sum += x[j];
     return sum;
 }
 
-/* gradient of the series += factor * basis x direction */
-INLINE void spread(const Between *w, const long width, const Point *point, float factor, const float *direction, float *g_series) {
-    float *term = g_series + point->piece * w->terms * width;
-    for (long m = 0; m < w->terms; m++, term += width) {
-        const float times = factor * point->basis[m];
-#pragma omp simd
-        for (long j = 0; j < width; j++) term[j] += times * direction[j];
+/* One vector of the numbers of a head: the series of a key at all points, [terms, width] for each piece. */
+INLINE void curves(const Between *w, const int points, const float *series, const Points *at, Lanes *to) {
+    const long piece = w->terms * w->width;
+    UNROLL for (int p = 0; p < points; p++) to[p] = (Lanes){0};
+    for (long m = 0; m < w->terms; m++)
+        UNROLL for (int p = 0; p < points; p++) to[p] += at->basis[m][p] * AT(series, at->piece[p] * piece + m * w->width);
+}
+
+/* The path of the queries at all points. */
+INLINE void queries(const Between *w, const Sequence *q, const int points, const float *path, const Points *at, Lanes *to) {
+    UNROLL for (int p = 0; p < points; p++) {
+        const float *term = path + at->cell[p] * q->cell_step + (w->powers - 1) * q->power_step;
+        to[p] = AT(term, 0);
+        for (long k = w->powers - 2; k >= 0; k--) {
+            term -= q->power_step;
+            to[p] = to[p] * at->place[p] + AT(term, 0);
+        }
     }
 }
 
-/* What is done at every point of every pair that may see each other. */
+INLINE Lanes score(const Between *w, const Sequence *q, const int points, const float *series, const float *path, const Points *at) {
+    Lanes curved[POINTS], queried[POINTS], sum = {0};
+    curves(w, points, series, at, curved);
+    queries(w, q, points, path, at, queried);
+    UNROLL for (int p = 0; p < points; p++) sum += at->share[p] * curved[p] * queried[p];
+    return sum;
+}
+
+INLINE void score_back(const Between *w, const Sequence *q, const int points, const float *series, const float *path,
+                       const Points *at, float g, float *g_series, float *g_path) {
+    const long piece = w->terms * w->width;
+    Lanes curved[POINTS], queried[POINTS];
+    curves(w, points, series, at, curved);
+    queries(w, q, points, path, at, queried);
+    UNROLL for (int p = 0; p < points; p++) {
+        Lanes along = g * at->share[p] * curved[p];
+        float *term = g_path + at->cell[p] * q->cell_step;
+        for (long k = 0; k < w->powers; k++, term += q->power_step, along *= at->place[p]) PUT(term, 0) += along;
+        queried[p] *= g * at->share[p];
+    }
+    if (at->together) {
+        float *term = g_series + at->piece[0] * piece;
+        for (long m = 0; m < w->terms; m++, term += w->width) {
+            Lanes sum = AT(term, 0);
+            UNROLL for (int p = 0; p < points; p++) sum += at->basis[m][p] * queried[p];
+            PUT(term, 0) = sum;
+        }
+        return;
+    }
+    for (int p = 0; p < points; p++) {
+        float *term = g_series + at->piece[p] * piece;
+        for (long m = 0; m < w->terms; m++, term += w->width) PUT(term, 0) += at->basis[m][p] * queried[p];
+    }
+}
+
+/* The mean of the series over the points. */
+INLINE Lanes mean_value(const Between *w, const int points, const float *series, const Points *at) {
+    const long piece = w->terms * w->width;
+    Lanes sum = {0};
+    if (at->together) {
+        const float *term = series + at->piece[0] * piece;
+        for (long m = 0; m < w->terms; m++, term += w->width) sum += at->mean[m] * AT(term, 0);
+        return sum;
+    }
+    for (int p = 0; p < points; p++) {
+        const float *term = series + at->piece[p] * piece;
+        for (long m = 0; m < w->terms; m++, term += w->width) sum += at->share[p] * at->basis[m][p] * AT(term, 0);
+    }
+    return sum;
+}
+
+INLINE void mean_value_back(const Between *w, const int points, const Points *at, Lanes g, float *g_series) {
+    const long piece = w->terms * w->width;
+    if (at->together) {
+        float *term = g_series + at->piece[0] * piece;
+        for (long m = 0; m < w->terms; m++, term += w->width) PUT(term, 0) += at->mean[m] * g;
+        return;
+    }
+    for (int p = 0; p < points; p++) {
+        float *term = g_series + at->piece[p] * piece;
+        for (long m = 0; m < w->terms; m++, term += w->width) PUT(term, 0) += at->share[p] * at->basis[m][p] * g;
+    }
+}
+
+/* What is done for every pair that may see each other. */
 typedef enum { SCORES, SCORES_BACK, VALUES, VALUES_BACK } Task;
 
-INLINE void visit(const Between *w, const Task task, const long width, long item, float *curved, float *queried) {
-    const Sequence q = sequence_of(w, item);
-    const int reads = task == SCORES || task == SCORES_BACK, back = task == SCORES_BACK || task == VALUES_BACK;
-    const float *path = reads ? path_of(w, item) : NULL;
-    float *g_path = task == SCORES_BACK ? w->g_path + (path - w->path) : NULL;
-    const long length = w->pieces * w->terms * width;
-    Point points[POINTS];
+INLINE void visit(const Between *w, const Task task, const int points, const Sequence *q, long head, long n, long r,
+                  const Points *at) {
+    const long length = w->pieces * w->terms * w->width, row = head * w->rows + r, pair = row * w->keys + n;
+    const long path = head / w->heads * w->knots * q->cell_step + head % w->heads * w->width;
+    const long place = (head * w->keys + n) * length;
+    Lanes sum = {0};
+    for (long j = 0; j < w->width; j += LANES) {
+        const float *series = w->series + place + j;
+        if (task == SCORES) sum += score(w, q, points, series, w->path + path + j, at);
+        if (task == SCORES_BACK)
+            score_back(w, q, points, series, w->path + path + j, at, w->g_scores[pair], w->g_series + place + j, w->g_path + path + j);
+        if (task == VALUES) PUT(w->out + row * w->width, j) += w->weights[pair] * mean_value(w, points, series, at);
+        if (task == VALUES_BACK) {
+            const Lanes g = AT(w->g_out + row * w->width, j);
+            sum += mean_value(w, points, series, at) * g;
+            mean_value_back(w, points, at, w->weights[pair] * g, w->g_series + place + j);
+        }
+    }
+    if (task == SCORES) w->scores[pair] = total(sum);
+    if (task == VALUES_BACK) w->g_weights[pair] = total(sum);
+}
+
+/* `points`, a constant: as many as there are, or more, of which the last count for nothing. */
+INLINE void visit_pairs(const Between *w, const Task task, const int points, long item) {
+    const long batch = item / w->groups, heads = w->heads / w->groups, first = batch * w->heads + item % w->groups * heads;
+    const Sequence q = sequence_of(w, batch);
+    Points at = {0};
+    for (int p = 0; p < w->points; p++) at.share[p] = (float)w->share[p];
     for (long n = 0; n < w->keys; n++) {
-        const float *series = w->series + (item * w->keys + n) * length;
-        float *g_series = back ? w->g_series + (item * w->keys + n) * length : NULL;
-        for (int p = 0; p < w->points; p++) points[p].cell = n < w->knots ? n : w->knots - 1;
+        for (int p = 0; p < points; p++) at.cell[p] = n < w->knots ? n : w->knots - 1;
         for (long r = 0; r < w->rows; r++) {
             if (w->causal && q.time[r] < q.key_time[n]) continue;
-            const long pair = (item * w->rows + r) * w->keys + n;
-            const float *g_out = task == VALUES_BACK ? w->g_out + (item * w->rows + r) * width : NULL;
-            float *out = task == VALUES ? w->out + (item * w->rows + r) * width : NULL;
-            for (int p = 0; p < w->points; p++) {
-                Point *point = points + p;
-                locate(w, &q, reads, n, r, p, point);
-                curve(w, width, series, point, curved);
-                if (reads) query(w, &q, width, path, point, queried);
-                if (task == SCORES) w->scores[pair] += point->share * dot(width, curved, queried);
-                if (task == SCORES_BACK) {
-                    float factor = point->share * w->g_scores[pair];
-                    spread(w, width, point, factor, queried, g_series);
-                    float *term = g_path + point->cell * q.cell_step;
-                    for (long k = 0; k < w->powers; k++, term += q.power_step, factor *= point->place)
-#pragma omp simd
-                        for (long j = 0; j < width; j++) term[j] += factor * curved[j];
-                }
-                if (task == VALUES)
-#pragma omp simd
-                    for (long j = 0; j < width; j++) out[j] += point->share * w->weights[pair] * curved[j];
-                if (task == VALUES_BACK) {
-                    w->g_weights[pair] += point->share * dot(width, curved, g_out);
-                    spread(w, width, point, point->share * w->weights[pair], g_out, g_series);
-                }
-            }
+            locate(w, &q, task == SCORES || task == SCORES_BACK, (int)w->points, n, r, &at);
+            for (long head = first; head < first + heads; head++) visit(w, task, points, &q, head, n, r, &at);
         }
     }
 }
 
 INLINE int visit_all(const Between *w, const Task task, long begin, long end) {
-    float *memory = malloc(2 * w->width * sizeof(float));
-    if (!memory) return 1;
     for (long item = begin; item < end; item++) {
-        if (w->width == LANES)
-            visit(w, task, LANES, item, memory, memory + LANES);
+        if (w->points <= 2)
+            visit_pairs(w, task, 2, item);
+        else if (w->points == 3)
+            visit_pairs(w, task, 3, item);
+        else if (w->points == 4)
+            visit_pairs(w, task, 4, item);
         else
-            visit(w, task, w->width, item, memory, memory + w->width);
+            visit_pairs(w, task, 5, item);
     }
-    free(memory);
     return 0;
 }
 

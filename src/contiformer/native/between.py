@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.library import Struct, share_out, threads_for
 
 #: Of between.c.
-MOST_POINTS, MOST_TERMS = 8, 64
+MOST_POINTS, MOST_TERMS = 5, 64
+_LANES = 8
 #: Fewer numbers at all points of all pairs than this are not worth a second thread.
 _WORK_PER_THREAD = 2**14
 
@@ -25,7 +27,7 @@ class _Between(Struct):
     _fields_ = (
         *(
             (n, ctypes.c_long)
-            for n in ("heads", "rows", "keys", "knots", "powers", "pieces", "terms", "width", "points")
+            for n in ("heads", "groups", "rows", "keys", "knots", "powers", "pieces", "terms", "width", "points")
         ),
         ("causal", ctypes.c_int),
         *((n, ctypes.c_void_p) for n in ("node", "share", "time", "known", "key_time", "knot", "edge")),
@@ -54,20 +56,22 @@ class Times:
     def run(self, name: str, series: Tensor, powers: int = 0, **tensors: Tensor) -> None:
         """Call a kernel of between.c for all sequences and heads."""
         batch, heads, keys, pieces, terms, width = series.shape
-        rows, points = self.row.shape[1], len(self.node)
-        work = _Between(heads, rows, keys, self.knot.shape[1], powers, pieces, terms, width, points, int(self.causal))
+        rows, knots, points = self.row.shape[1], self.knot.shape[1], len(self.node)
+        threads = threads_for(batch * heads * rows * keys * points * terms, _WORK_PER_THREAD)
+        # heads of one sequence share what is found for each pair, unless other threads would have nothing to do
+        groups = 1 if threads <= batch else heads
+        work = _Between(heads, groups, rows, keys, knots, powers, pieces, terms, width, points, int(self.causal))
         work.point_to(time=self.row, known=self.known, key_time=self.key, knot=self.knot, edge=self.edge)
         work.point_to(node=self.node, share=self.share, series=series, **tensors)
-        items = batch * heads
-        threads = threads_for(items * rows * keys * points * terms, _WORK_PER_THREAD)
-        share_out(name, [work] * max(1, min(items, threads)), items)
+        share_out(name, [work] * min(batch * groups, threads), batch * groups)
 
 
 def scores_between(
     path: Float[Tensor, "batch knots power d"], series: Float[Tensor, "batch heads keys pieces terms dk"], times: Times
 ) -> Float[Tensor, "batch heads rows keys"]:
     """``Σ_p w_p q(τ_p)·k_i(τ_p)`` with ``τ_p`` between key i and the row; zero for later keys where it is causal."""
-    return _Scores.apply(path, series, times)
+    wide = _in_vectors(path.unflatten(-1, (series.shape[1], -1)))
+    return _Scores.apply(wide, _in_vectors(series), times)
 
 
 def values_between(
@@ -76,7 +80,13 @@ def values_between(
     times: Times,
 ) -> Float[Tensor, "batch heads rows dv"]:
     """``Σ_i weights_i Σ_p w_p v_i(τ_p)``; later keys are left out where it is causal."""
-    return _Values.apply(weights, series, times)
+    return _Values.apply(weights, _in_vectors(series), times)[..., : series.shape[-1]]
+
+
+def _in_vectors(x: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape wide"]:
+    """With zeros up to a whole number of vectors."""
+    more = -x.shape[-1] % _LANES
+    return pad(x, (0, more)) if more else x
 
 
 class _Scores(torch.autograd.Function):

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-_ABI = 15
+_ABI = 16
 
 
 @cache
