@@ -4,8 +4,7 @@
    Nothing of the size of the scores is kept. Backwards the same scores are made again, the weights from their largest and
    from the sum of their exponentials, and which are dropped from the same hash. */
 
-#include <stdint.h>
-
+#include "draws.h"
 #include "products.h"
 
 /* Queries that are treated together, and keys: as many as 12 sums hold for four queries. */
@@ -105,26 +104,16 @@ INLINE void weigh(const Desk *d, long count, long width, const float *weights, c
     multiply((Product){count, width, d->part, weights, d->others, rows, d->nothing, 0, result, d->part});
 }
 
-/* Two numbers for a row of a head (splitmix64), from which `stays` makes one for each other. With the first alone, a row could
-   have those of another one, shifted. */
-INLINE uint64_t key_of(uint64_t seed, uint64_t row) {
-    uint64_t x = seed + (row + 1) * 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
+INLINE Draws draws_of(const Attention *w, long row) {
+    return halves(mixed(w->seed + ((uint64_t)row + 1) * GOLDEN));
 }
 
-INLINE float stays(uint32_t first, uint32_t second, uint32_t n, int dropped) {
-    uint32_t x = first + n * 0x9E3779B9u;
-    x = (x ^ (x >> 16)) * 0x7FEB352Du;
-    x = (x ^ (x >> 15) ^ second) * 0x846CA68Bu;
-    x ^= x >> 16;
-    return (int)(x >> 1) < dropped ? 0.0f : 1.0f;
+INLINE float stays(Draws draws, long n, int dropped) {
+    return (int)(bits_at(draws, (uint32_t)n) >> 1) < dropped ? 0.0f : 1.0f;
 }
 
 /* Scores become exponentials, zero where dropped; `norms` as in the struct. */
-INLINE void exponentiate(const Attention *w, uint64_t key, long seen, long width, float *s, float *norms) {
-    const uint32_t first = (uint32_t)key, second = (uint32_t)(key >> 32);
+INLINE void exponentiate(const Attention *w, Draws draws, long seen, long width, float *s, float *norms) {
     float most = s[0], total = 0;
 #pragma omp simd reduction(max : most)
     for (long i = 0; i < seen; i++) most = s[i] > most ? s[i] : most;
@@ -134,7 +123,7 @@ INLINE void exponentiate(const Attention *w, uint64_t key, long seen, long width
         total += s[i];
     }
 #pragma omp simd
-    for (long i = 0; i < seen; i++) s[i] *= stays(first, second, (uint32_t)i, w->dropped);
+    for (long i = 0; i < seen; i++) s[i] *= stays(draws, i, w->dropped);
     for (long i = seen; i < width; i++) s[i] = 0.0f;
     norms[0] = most;
     norms[1] = 1.0f / total;
@@ -154,8 +143,8 @@ DISPATCH int dot_product_forward(const Attention *w, long begin, long end) {
             score(&d, count, width, d.query, d.key_strips, d.scores);
             float *norms = w->norms + 2 * (item * w->rows + r);
             for (long i = 0; i < count; i++) {
-                const uint64_t key = key_of(w->seed, item * w->rows + r + i);
-                exponentiate(w, key, seen_by(w, r + i), width, d.scores + i * d.others, norms + 2 * i);
+                const Draws draws = draws_of(w, item * w->rows + r + i);
+                exponentiate(w, draws, seen_by(w, r + i), width, d.scores + i * d.others, norms + 2 * i);
             }
             weigh(&d, count, width, d.scores, d.value, d.result);
             for (long i = 0; i < count; i++)
@@ -167,16 +156,15 @@ DISPATCH int dot_product_forward(const Attention *w, long begin, long end) {
 }
 
 /* From scores and from the products of the gradient with the values: weights after dropout, and the scores' gradients. */
-INLINE void differentiate(const Attention *w, uint64_t key, long seen, long width, const float *norms, float *kept, float *s,
+INLINE void differentiate(const Attention *w, Draws draws, long seen, long width, const float *norms, float *kept, float *s,
                           float *t) {
-    const uint32_t first = (uint32_t)key, second = (uint32_t)(key >> 32);
     const float most = norms[0], per_sum = norms[1], factor = w->factor;
     float along = 0;
 #pragma omp simd
     for (long i = 0; i < seen; i++) s[i] = exp_bounded(exp_begun(s[i] - most)) * per_sum;
 #pragma omp simd reduction(+ : along)
     for (long i = 0; i < seen; i++) {
-        kept[i] = factor * stays(first, second, (uint32_t)i, w->dropped);
+        kept[i] = factor * stays(draws, i, w->dropped);
         t[i] *= kept[i];
         along += s[i] * t[i];
     }
@@ -207,7 +195,7 @@ DISPATCH int dot_product_backward(const Attention *w, long begin, long end) {
             score(&d, count, width, d.g, d.value_strips, d.slopes);
             for (long i = 0; i < count; i++) {
                 const long row = item * w->rows + r + i;
-                differentiate(w, key_of(w->seed, row), seen_by(w, r + i), width, w->norms + 2 * row, d.kept,
+                differentiate(w, draws_of(w, row), seen_by(w, r + i), width, w->norms + 2 * row, d.kept,
                               d.scores + i * d.others, d.slopes + i * d.others);
             }
             weigh(&d, count, width, d.slopes, d.key, d.result);

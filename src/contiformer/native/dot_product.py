@@ -77,12 +77,12 @@ class _WithDropout(torch.autograd.Function):
         queries, keys, values = map(_with_whole_rows, (queries, keys, values))
         batch, heads, rows, part = queries.shape
         dropped = min(round(dropout * 2**_BITS), 2**_BITS - 1)
-        ctx.numbers = (
-            *(heads, rows, keys.shape[2], part, int(causal), dropped, part**-0.5),
-            *(1 / (1 - dropped / 2**_BITS), seed),
-        )
+        ctx.numbers = {
+            **{"heads": heads, "rows": rows, "others": keys.shape[2], "part": part, "causal": int(causal)},
+            **{"dropped": dropped, "factor": 1 / (1 - dropped / 2**_BITS), "scale": part**-0.5, "seed": seed},
+        }
         out, norms = _empty(queries), queries.new_empty(batch * heads, rows, 2)
-        work = _Attention(*ctx.numbers)
+        work = _Attention(**ctx.numbers)
         work.look_at(query=queries, key=keys, value=values)
         work.point_to(out=out, norms=norms)
         work.run("dot_product_forward", batch * heads)
@@ -97,7 +97,7 @@ class _WithDropout(torch.autograd.Function):
         queries, keys, values, g = map(_with_whole_rows, (*given, g))
         norms = norms.contiguous()
         g_queries, g_keys, g_values = _empty(queries), _empty(keys), _empty(keys)
-        work = _Attention(*ctx.numbers)
+        work = _Attention(**ctx.numbers)
         work.look_at(query=queries, key=keys, value=values, g=g)
         work.point_to(norms=norms, g_query=g_queries, g_key=g_keys, g_value=g_values)
         work.run("dot_product_backward", len(norms))

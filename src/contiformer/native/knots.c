@@ -19,9 +19,8 @@
    bits. */
 
 #include <limits.h>
-#include <stdint.h>
 
-#include "common.h"
+#include "draws.h"
 
 /* 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
 #define ROWS 6
@@ -595,31 +594,19 @@ INLINE void recall_weights(const Knots *w, long item, Work *work) {
     }
 }
 
-/* The generator splitmix64: 64 bits that are as good as independent for each counter. */
-INLINE uint64_t scrambled(uint64_t counter) {
-    uint64_t x = counter * 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* The weights after dropout. A row takes two keys from its place in the batch, a weight its bits from these and its place in
    the row by two rounds of multiplying and shifting: the backward pass finds the same ones. */
 INLINE void find_used(const Knots *w, long item, Work *work) {
     const int row = (int)work->row, dropped = w->dropped;
     const float kept = w->kept;
     for (long r = 0; r < w->rows; r++) {
-        const uint64_t keys = scrambled(w->seed + scrambled((uint64_t)(item * w->rows + r) + 1));
-        const uint32_t first = (uint32_t)keys, second = (uint32_t)(keys >> 32);
+        const uint64_t place = mixed(((uint64_t)(item * w->rows + r) + 1) * GOLDEN);
+        const Draws draws = halves(mixed((w->seed + place) * GOLDEN));
         const float *restrict weights = work->weights + r * row;
         float *restrict used = work->used + r * row;
 #pragma omp simd
         for (int i = 0; i < row; i++) {
-            uint32_t x = (uint32_t)i * 0x9e3779b9u + first;
-            x = (x ^ x >> 16) * 0x7feb352du;
-            x = (x ^ x >> 15 ^ second) * 0x846ca68bu;
-            x ^= x >> 16;
-            const float factor = (int)(x >> 8) >= dropped ? kept : 0.0f;
+            const float factor = (int)(bits_at(draws, (uint32_t)i) >> 8) >= dropped ? kept : 0.0f;
             used[i] = weights[i] * factor;
         }
     }
