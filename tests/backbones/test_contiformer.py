@@ -1,5 +1,4 @@
 import copy
-import math
 import subprocess
 import sys
 
@@ -65,34 +64,11 @@ def test_the_scale_of_the_encoding_is_beside_the_values():
         ({"norm": "begin"}, "norm must be one of end, entry, got 'begin'"),
         ({"encoding_scale": -1.0}, "scale of the encoding must be finite and not negative, got -1"),
         ({"encoding_scale": float("nan")}, "scale of the encoding must be finite"),
-        ({"hold": 0.0}, "hold must be positive and finite, or None"),
-        ({"hold": float("inf")}, "hold must be positive and finite, or None"),
     ],
 )
-def test_wrong_norms_scales_and_times_to_hold_are_refused(options, told):
+def test_wrong_norms_and_scales_are_refused(options, told):
     with pytest.raises(ValueError, match=told):
         make_model(1, **options)
-
-
-def test_an_input_fades_with_the_distance_from_the_observations():
-    layer = make_model(1, hold=0.2).layers[0]
-    x, times = normal(1, 3, WIDTH), torch.tensor([[0.0, 0.5, 1.0]], dtype=torch.float64)
-    encoding = make_model(1).encoding
-    queries = torch.tensor([[-0.3, 0.25, 1.0, 1.4]], dtype=torch.float64)
-    known = x - encoding(times)
-    held = torch.stack(
-        [known[:, 0] * math.exp(-1.5), (known[:, 0] + known[:, 1]) / 2, known[:, 2], known[:, 2] * math.exp(-2.0)],
-        dim=1,
-    )
-    assert largest(layer._input_path(x, times, queries, None, encoding) - held - encoding(queries)) < 1e-12
-
-
-def test_a_causal_input_fades_until_the_next_one_is_known():
-    layer = make_model(1, hold=0.2, causal=True).layers[0]
-    x, times = normal(1, 2, WIDTH), torch.tensor([[0.0, 0.5]], dtype=torch.float64)
-    queries = torch.tensor([[-0.1, 0.4, 0.5, 0.6]], dtype=torch.float64)
-    faded = [torch.zeros(1, WIDTH), x[:, 0] * math.exp(-2.0), x[:, 1], x[:, 1] * math.exp(-0.5)]
-    assert largest(layer._input_path(x, times, queries, None, None) - torch.stack(faded, dim=1)) < 1e-12
 
 
 def test_attention_options_reach_every_layer():
@@ -113,9 +89,8 @@ def test_queries_at_the_times_give_the_states_at_the_times(interpolation, n_laye
     assert largest(model(values, times, query_times=times) - model(values, times)) < 1e-8
 
 
-@pytest.mark.parametrize("options", [{}, {"hold": 0.05}], ids=str)
-def test_states_are_continuous_in_time(options):
-    model = make_model(**options)
+def test_states_are_continuous_in_time():
+    model = make_model()
     values, times = normal(2, 7, CHANNELS), spaced_times(2, 7)
     queries = torch.cat([times, times - 1e-9, queries_anywhere()], dim=1)
     moved = model(values, times, query_times=queries + 1e-9) - model(values, times, query_times=queries)
@@ -160,7 +135,7 @@ def test_channel_that_is_never_observed_is_legal():
     assert largest(model(values, times) - states) > 1e-6
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"interpolation": "cubic", "hold": 0.1}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"interpolation": "cubic"}], ids=str)
 @pytest.mark.parametrize("with_queries", [False, True])
 def test_padding_and_batch_mates_do_not_matter(options, with_queries):
     model = make_model(**options)
@@ -227,7 +202,7 @@ def test_reference_times_need_query_times():
         make_model(2)(values, times, reference_times=times)
 
 
-@pytest.mark.parametrize("options", [{}, {"interpolation": "hermite"}, {"rule": "linear"}, {"hold": 0.05}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"interpolation": "hermite"}, {"rule": "linear"}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("with_queries", [False, True])
 def test_causal_layers_do_not_see_the_future(options, dtype, with_queries):
@@ -244,9 +219,8 @@ def test_causal_layers_do_not_see_the_future(options, dtype, with_queries):
     assert not torch.equal(before[~earlier], after[~earlier])
 
 
-@pytest.mark.parametrize("hold", [None, 0.05])
-def test_query_before_the_first_observation_of_a_causal_model_does_not_see_it(hold):
-    model = make_model(2, causal=True, hold=hold)
+def test_query_before_the_first_observation_of_a_causal_model_does_not_see_it():
+    model = make_model(2, causal=True)
     values, times = draw_data()
     queries = times[:, :1] - torch.tensor([[0.3, 0.01]])
     states = model(values, times, query_times=queries)
@@ -265,7 +239,7 @@ def test_causal_query_between_observations_does_not_see_the_next_one():
     assert largest(model(values, times, query_times=queries) - model(values, times, query_times=times[:, 3:4])) > 1e-6
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"hold": 0.1}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"causal": True}], ids=str)
 @pytest.mark.parametrize("shift", [0.0, 1e9, -3e5])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_unit_and_origin_of_time_do_not_matter_once_the_clock_is_fitted(options, shift, scale):
@@ -385,7 +359,7 @@ def test_bad_option_is_refused_by_name(option, options):
         ContiFormer(**({"input_size": CHANNELS} | options))
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"hold": 0.1}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"causal": True}], ids=str)
 def test_empty_sequences_are_finite_and_know_the_time_of_the_query(options):
     model = make_model(**options)
     queries = queries_anywhere()

@@ -33,8 +33,6 @@ class ContiFormer(nn.Module):
             data.
         encoding_scale: of the temporal encoding beside the projected values.
         norm: where a layer normalises, see :class:`~contiformer.nn.ContiFormerLayer`.
-        hold: for how long the first and the last input count before and after them, in the model's time; None: for
-            ever, see the same.
         attention: options of :class:`~contiformer.nn.ContinuousAttention` such as ``rule``, ``interpolation``,
             ``causal``.
 
@@ -67,7 +65,6 @@ class ContiFormer(nn.Module):
         time_unit: float = 1.0,
         encoding_scale: float = 1.0,
         norm: NormPlace = "end",
-        hold: float | None = None,
         **attention: Any,
     ) -> None:
         super().__init__()
@@ -79,7 +76,7 @@ class ContiFormer(nn.Module):
         self.encoding = TimeEncoding(d_model, scale=encoding_scale)
         self.input_proj = nn.Linear(2 * input_size, d_model)
         self.layers = nn.ModuleList(
-            ContiFormerLayer(d_model, heads, d_ff, dropout, norm=norm, hold=hold, **attention) for _ in range(n_layers)
+            ContiFormerLayer(d_model, heads, d_ff, dropout, norm=norm, **attention) for _ in range(n_layers)
         )
 
     def forward(

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
 
 #: Of the folder. A newer one is refused; older ones are read.
-FORMAT = 4
+FORMAT = 3
 #: Before format 2 a ContiFormer had so many heads whatever its width. Since format 3 there are norms and scales of the
-#: encoding, since format 4 inputs that fade, which older folders do not name and older versions do not know.
+#: encoding, which older folders do not name and older versions do not know.
 _HEADS_OF_FORMAT_1 = 4
 _PAIRS = "pairs of key and value"
 

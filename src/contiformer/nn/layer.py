@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -26,10 +25,6 @@ class ContiFormerLayer(nn.Module):
     at the observations this is ``X_i`` as in the paper, and between and beyond them the query still knows its own
     time. A causal layer holds the last known input instead of interpolating towards the next one.
 
-    Before the first observation and after the last the path stays as it is there. With ``hold`` it fades with the
-    distance from them, as ``exp(-distance / hold)`` (in a causal layer with the time since the last known input), and
-    what is left is the encoding: attention alone then tells what was seen.
-
     With ``norm="entry"`` the last norm stands before attention instead: ``z̃(t) = LN(attention of LN(X) + x(t))``,
     ``z(t) = FFN(z̃(t)) + z̃(t)``. Then states differ in size too, which a pooled answer can use.
 
@@ -38,11 +33,8 @@ class ContiFormerLayer(nn.Module):
         d_ff: width of the feed-forward block (None: ``4 * d_model``).
         dropout: after attention and feed-forward, and of the attention weights.
         norm: "end", as in the paper, or "entry".
-        hold: for how long the input counts where there is none, in the unit of the times; None: for ever.
         attention: options of :class:`~contiformer.nn.ContinuousAttention`.
     """
-
-    hold: float | None = None
 
     def __init__(
         self,
@@ -52,19 +44,11 @@ class ContiFormerLayer(nn.Module):
         dropout: float = 0.1,
         *,
         norm: NormPlace = "end",
-        hold: float | None = None,
         **attention: Any,
     ) -> None:
         super().__init__()
         if norm not in get_args(NormPlace):
             raise ValueError(f"norm must be one of {', '.join(get_args(NormPlace))}, got {norm!r}")
-        if hold is not None and not (math.isfinite(hold) and hold > 0):
-            raise ValueError(
-                f"hold must be positive and finite, or None for an input that is held for ever, got {hold!r}"
-            )
-        if hold is not None:
-            # an attribute only where it says something: runs that were begun before there was one go on
-            self.hold = float(hold)
         d_ff = 4 * d_model if d_ff is None else d_ff
         self.attention = ContinuousAttention(d_model, n_heads, dropout=dropout, **attention)
         self.feed_forward = nn.Sequential(
@@ -114,12 +98,7 @@ class ContiFormerLayer(nn.Module):
         path = interpolate(self.attention.interpolation, seen.times, knots, seen.lengths, distinct=seen.distinct)
         assert seen.query_times is not None
         if not self.attention.rule.causal:
-            known, some = seen.query_times.clamp(seen.times[:, :1], seen.times[:, -1:]), seen.valid.any(1, keepdim=True)
+            known, some = seen.query_times, seen.valid.any(1, keepdim=True)
         else:
             known, _, some = last_observed(seen.times, seen.valid, seen.query_times)
-        held = torch.where(some.unsqueeze(-1), path(known), 0.0)
-        return self.faded(held, (seen.query_times - known).abs().unsqueeze(-1)) + now
-
-    def faded(self, held: Float[Tensor, "*shape d"], distance: Float[Tensor, "*shape 1"]) -> Float[Tensor, "*shape d"]:
-        """An input that is held, so long after it was known."""
-        return held if self.hold is None else held * (-distance / self.hold).exp().to(held.dtype)
+        return torch.where(some.unsqueeze(-1), path(known), 0.0) + now
