@@ -2,8 +2,8 @@
 
 Trainings at small steps take hours (``contiformer reproduce step-size``). Here a model is trained once, with exact
 trajectories and the paper's two-point rule, and sequences it was validated on are scored again by the paper's
-algorithm, one ODE for each pair of events. Run as ``python benchmarks/steps.py [SET ...]`` (TIME on one core for all
-four); each step prints a line of JSON.
+algorithm, one ODE for each pair of events. Run as ``python benchmarks/steps.py [SET ...]`` (twenty minutes on one core
+for all four); each step prints a line of JSON.
 """
 
 import json
