@@ -46,6 +46,7 @@ class Case:
         {"points": 5, "piece_length": 0.3},
         {"interpolation": "hermite"},
         {"width": 20, "heads": 4, "piece_length": 0.5},
+        {"width": 26, "heads": 2, "piece_length": 0.4},
         {"length": 1},
         {"length": 150},
         {"continuous_scores": False},
@@ -79,6 +80,23 @@ def test_threads_change_nothing(monkeypatch):
         monkeypatch.setattr(between, "threads_for", lambda *work, threads=threads: threads)
         results.append(case.results())
     assert all(a is b is None or torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_all_rows_keep_one_series_for_the_backward_pass(calls):
+    """Though the kernels read it with zeros behind its numbers, and rows come in chunks."""
+    case = Case(length=300, width=10, heads=2)
+    kept = {}
+
+    def pack(x):
+        if x.dim() == 6 and x.shape[-1] == 5:
+            kept[x.data_ptr()] = x
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        case.attention(case.x, case.times, None, case.mask)
+    assert calls.count("between_scores") > 1
+    # of the keys and of the values
+    assert len(kept) == 2
 
 
 def test_what_is_recomputed_is_the_same(monkeypatch):

@@ -227,17 +227,17 @@ INLINE void visit(const Between *w, const Task task, const int points, const Seq
     if (task == VALUES_BACK) w->g_weights[pair] = total(sum);
 }
 
-/* `points`, a constant: as many as there are, or more, of which the last count for nothing. */
+/* `points`, a constant: of the rule. */
 INLINE void visit_pairs(const Between *w, const Task task, const int points, long item) {
     const long batch = item / w->groups, heads = w->heads / w->groups, first = batch * w->heads + item % w->groups * heads;
     const Sequence q = sequence_of(w, batch);
     Points at = {0};
-    for (int p = 0; p < w->points; p++) at.share[p] = (float)w->share[p];
+    for (int p = 0; p < points; p++) at.share[p] = (float)w->share[p];
     for (long n = 0; n < w->keys; n++) {
         for (int p = 0; p < points; p++) at.cell[p] = n < w->knots ? n : w->knots - 1;
         for (long r = 0; r < w->rows; r++) {
             if (w->causal && q.time[r] < q.key_time[n]) continue;
-            locate(w, &q, task == SCORES || task == SCORES_BACK, (int)w->points, n, r, &at);
+            locate(w, &q, task == SCORES || task == SCORES_BACK, points, n, r, &at);
             for (long head = first; head < first + heads; head++) visit(w, task, points, &q, head, n, r, &at);
         }
     }
@@ -245,7 +245,7 @@ INLINE void visit_pairs(const Between *w, const Task task, const int points, lon
 
 INLINE int visit_all(const Between *w, const Task task, long begin, long end) {
     for (long item = begin; item < end; item++) {
-        if (w->points <= 2)
+        if (w->points == 2)
             visit_pairs(w, task, 2, item);
         else if (w->points == 3)
             visit_pairs(w, task, 3, item);
