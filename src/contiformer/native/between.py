@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from contiformer.native.derivatives import first_derivatives_only
-from contiformer.native.library import Struct, share_out, threads_for
+from contiformer.native.library import LANES, Struct, share_out, threads_for
 
 #: Of between.c.
 MOST_POINTS, MOST_TERMS = 5, 64
-_LANES = 8
 #: Fewer numbers at all points of all pairs than this are not worth a second thread.
 _WORK_PER_THREAD = 2**14
 
@@ -87,7 +86,7 @@ def _in_vectors(x: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape wide"]:
 
     Not what is kept for the backward pass: all chunks of rows share one series, and would keep a copy each.
     """
-    more = -x.shape[-1] % _LANES
+    more = -x.shape[-1] % LANES
     return (pad(x, (0, more)) if more else x).contiguous()
 
 

@@ -15,9 +15,9 @@ from torch.nn import functional as F  # noqa: N812
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.flow import packed_layer
 from contiformer.native.guard import unhooked
-from contiformer.native.library import Struct, share_out, threads_for
+from contiformer.native.library import LANES, Struct, share_out, threads_for
 
-_LANES, _STAGES = 8, 4
+_STAGES = 4
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**18
 
@@ -88,7 +88,7 @@ def driven(
         network: f of ``dz = f(z) dX``.
     """
     d = start.shape[1]
-    wide = F.pad(start, (0, -d % _LANES))
+    wide = F.pad(start, (0, -d % LANES))
     states = _Driven.apply(wide, pieces, network.packed(), count, tuple(network.sizes), network.channels)
     return states[..., :d]
 
@@ -115,7 +115,7 @@ class _Problem:
     def transposed(self, field: Tensor) -> Tensor:
         """The weights of the packed field, each [out, in] and without biases."""
         found, begin = [], 0
-        widths = [-(-size // _LANES) * _LANES for size in self.sizes.tolist()]
+        widths = [-(-size // LANES) * LANES for size in self.sizes.tolist()]
         for number, (into, out) in enumerate(pairwise(widths)):
             many = self.channels if number == len(widths) - 2 else 1
             end = begin + many * (into + 1) * out

@@ -15,9 +15,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.guard import unhooked
-from contiformer.native.library import Struct, share_out, threads_for
+from contiformer.native.library import LANES, Struct, share_out, threads_for
 
-_LANES, _STAGES = 8, 4
+_STAGES = 4
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**18
 #: How far each stage reaches along the slope of the one before, and what each slope counts for in the step.
@@ -84,8 +84,8 @@ class Network:
 def packed_layer(weight: Float[Tensor, "*many into out"], bias: Float[Tensor, "*many out"]) -> Tensor:
     """[*many, in + 1, out] with the bias as the last row, in whole vectors."""
     into, out = weight.shape[-2:]
-    wide = F.pad(weight, (0, -out % _LANES, 0, -into % _LANES))
-    return torch.cat([wide, F.pad(bias, (0, -out % _LANES)).unsqueeze(-2)], dim=-2)
+    wide = F.pad(weight, (0, -out % LANES, 0, -into % LANES))
+    return torch.cat([wide, F.pad(bias, (0, -out % LANES)).unsqueeze(-2)], dim=-2)
 
 
 def flowing_gru(
@@ -104,7 +104,7 @@ def flowing_gru(
         steps: how the state moves before each row.
     """
     d = len(candidate)
-    more = -d % _LANES
+    more = -d % LANES
     wide = F.pad(inputs.unflatten(-1, (3, d)), (0, more)).flatten(-2)
     # rows of numbers that enter, columns of those that come out, as a sum over the first reads them
     both = F.pad(gates.view(2, d, d).permute(2, 0, 1), (0, more, 0, 0, 0, more)).flatten(1)
@@ -149,7 +149,7 @@ class _Problem:
     def layers(self, field: Tensor) -> list[Tensor]:
         """The weights [in, out] in the packed field."""
         found, begin = [], 0
-        widths = [-(-size // _LANES) * _LANES for size in self.sizes.tolist()]
+        widths = [-(-size // LANES) * LANES for size in self.sizes.tolist()]
         for into, out in pairwise(widths):
             found.append(field[begin : begin + into * out].view(into, out))
             begin += (into + 1) * out

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 _ABI = 16
+#: Floats in a vector of common.h: widths are padded to whole ones.
+LANES = 8
 
 
 @cache

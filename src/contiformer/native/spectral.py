@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from contiformer.native.derivatives import first_derivatives_only, saved
-from contiformer.native.library import Struct, share_out, threads_for
+from contiformer.native.library import LANES, Struct, share_out, threads_for
 
-_LANES = 8
 #: Fewer pairs than this are not worth a second thread.
 _PAIRS_PER_THREAD = 2**13
 
@@ -41,7 +40,7 @@ def spectral_mixture(
         t, s: times, without gradients.
         points, other_points: squares of lengths q, weights r and phases p at the times t, and at the times s.
     """
-    more = -s.shape[1] % _LANES
+    more = -s.shape[1] % LANES
     return _SpectralMixture.apply(points, F.pad(other_points, (0, more)), t, F.pad(s, (0, more)), s.shape[1])
 
 
