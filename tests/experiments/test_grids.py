@@ -9,13 +9,14 @@ import pytest
 
 from contiformer.data.catalog import store
 from contiformer.data.synthetic import hawkes_set, oscillator_set
-from contiformer.experiments import ablations, catalogue, events, pendulum, spirals, theorem, uea
+from contiformer.experiments import ablations, catalogue, events, pendulum, spirals, step_scores, theorem, uea
 from contiformer.experiments.cell import Cell
 from contiformer.experiments.experiment import best_epoch
 from contiformer.experiments.paper import printed
 from contiformer.experiments.presence import _not_here, not_here
 from contiformer.experiments.running import run_cells
 from contiformer.experiments.store import Store
+from contiformer.nn import attention
 
 
 @pytest.mark.parametrize("name", catalogue.MODULES)
@@ -85,7 +86,7 @@ def test_a_cell_of_classification(small_series, protocol, tmp_path):
 @pytest.mark.parametrize("protocol", ["honest", "paper"])
 def test_a_cell_of_events(monkeypatch, protocol):
     data = hawkes_set(8, end=10.0, seed=3)
-    monkeypatch.setattr(events, "_parts", lambda name, fold: (data[:4], data[4:6], data[6:], {}))
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data[:4], data[4:6], data[6:], {}))
     monkeypatch.setattr(events, "QUICK", {"min_steps": 4, "max_epochs": 2, "d_model": 8})
     outcome = events.run(Cell("events", "Taxi", "fold1", "contiformer:thp", 0, protocol), "quick", 0)
     assert np.isfinite(list(outcome.metrics.values())).all()
@@ -97,7 +98,7 @@ def test_a_cell_of_events(monkeypatch, protocol):
 @pytest.mark.parametrize("table", ablations.VARIANTS)
 def test_every_variant_of_an_ablation_can_be_trained_and_differs(table, monkeypatch):
     data = hawkes_set(4, end=4.0, seed=3)
-    monkeypatch.setattr(events, "_parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
     monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
     found = {
         variant: ablations._run(Cell(table, "Taxi", "fold1", variant, 0), "quick", 0).metrics["log_likelihood"]
@@ -112,7 +113,7 @@ def test_every_variant_of_an_ablation_can_be_trained_and_differs(table, monkeypa
 @pytest.mark.parametrize("table", ["events-significance", *ablations.DEFAULTS])
 def test_twins_are_the_same_training(table, monkeypatch):
     data = hawkes_set(4, end=4.0, seed=3)
-    monkeypatch.setattr(events, "_parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
     monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
     cell = next(cell for cell in catalogue.get(table).grid("honest") if catalogue.get(table).twins(cell))
     said = {catalogue.get(c.table).run(c, "quick", 0).metrics["nll"] for c in (cell, *catalogue.get(table).twins(cell))}
@@ -123,6 +124,30 @@ def test_what_differs_from_the_default_has_no_twin():
     trained = [(table, variant) for table in ablations.VARIANTS for variant in ablations.VARIANTS[table]]
     cells = [Cell(table, "Neonate", "fold1", variant, 0) for table, variant in trained]
     assert {c.table: c.model for c in cells if catalogue.get(c.table).twins(c)} == ablations.DEFAULTS
+
+
+def test_one_model_is_scored_by_every_step(monkeypatch):
+    data = hawkes_set(4, end=4.0, seed=3)
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    step_scores._trained.cache_clear()
+    steps = []
+
+    def pairwise(*arguments):
+        steps.append(arguments[-1])
+        return pairwise_attention(*arguments)
+
+    pairwise_attention = attention.pairwise_attention
+    monkeypatch.setattr(attention, "pairwise_attention", pairwise)
+    cells = step_scores.EXPERIMENT.cells(datasets=["Neonate"], models=["step0.5", "step0.05"])
+    coarse, fine = (step_scores.run(cell, "quick", 0) for cell in cells)
+    step_scores._trained.cache_clear()
+    assert set(steps) == {0.5, 0.05}
+    # the same weights, so what is left is the solver's error, far below what another training would give
+    assert coarse.details["exact_log_likelihood"] == fine.details["exact_log_likelihood"]
+    for outcome in (coarse, fine):
+        assert outcome.metrics["log_likelihood"] == pytest.approx(outcome.details["exact_log_likelihood"], abs=1e-5)
+        assert outcome.metrics["off"] < 1e-5
 
 
 def test_a_cell_of_spirals(monkeypatch):

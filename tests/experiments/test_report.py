@@ -148,7 +148,9 @@ def test_a_report_on_nothing(tmp_path, only_toy):
     _parsed((tmp_path / "report.html").read_text())
 
 
-def test_critical_differences_are_drawn_where_there_are_enough_sets(tmp_path, monkeypatch, only_toy):
+def test_critical_differences_are_drawn_where_there_are_enough_sets_and_a_model_of_ours(
+    tmp_path, monkeypatch, only_toy
+):
     pytest.importorskip("matplotlib")
     store = Store(tmp_path)
     for order, cell in enumerate(toy.grid("honest")):
@@ -156,6 +158,8 @@ def test_critical_differences_are_drawn_where_there_are_enough_sets(tmp_path, mo
     written = [path.name for path in _write(store)]
     assert "toy-honest-critical-difference.png" in written
     assert "(figures/toy-honest-critical-difference.png)" in (tmp_path / "report.md").read_text()
+    monkeypatch.setattr(toy, "EXPERIMENT", replace(toy.EXPERIMENT, ours=""))
+    assert "toy-honest-critical-difference.png" not in [path.name for path in _write(store)]
 
 
 def test_figures_are_drawn_from_their_cells(store, monkeypatch):

@@ -22,6 +22,11 @@ def _normalisation(scores: bool, values: bool) -> Options:
     return {"backbone_options": {"normalize_scores": scores, "normalize_values": values}}
 
 
+#: The paper's algorithm at its step sizes.
+STEPS: dict[str, Options] = {
+    f"step{size}": {"backbone_options": {"method": "pairwise", "rule": "linear", "step_size": size}}
+    for size in (0.5, 0.1, 0.05, 0.01, 0.005)
+}
 #: Variants by ablation: parameters of EventPredictor. The first is the paper's default, or the exact one.
 VARIANTS: dict[str, dict[str, Options]] = {
     "attention": {
@@ -35,13 +40,7 @@ VARIANTS: dict[str, dict[str, Options]] = {
         "linear": {"backbone_options": {"rule": "linear"}},
         **{f"gauss{points}": {"backbone_options": {"rule": "gauss", "points": points}} for points in (2, 3, 4, 5)},
     },
-    "step-size": {
-        "exact": {"backbone_options": {"method": "spectral"}},
-        **{
-            f"step{size}": {"backbone_options": {"method": "pairwise", "rule": "linear", "step_size": size}}
-            for size in (0.5, 0.1, 0.05, 0.01, 0.005)
-        },
-    },
+    "step-size": {"exact": {"backbone_options": {"method": "spectral"}}, **STEPS},
     "field": {
         f"{field} {activation}": {"backbone_options": {"field": field, "activation": activation}}
         for field in ("concatnorm", "concat")

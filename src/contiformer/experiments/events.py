@@ -91,7 +91,7 @@ def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
 
 def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int) -> Outcome:
     """Trained on the train part of a fold, chosen by its dev part, judged once on its test part."""
-    learning, dev, test, truth = _parts(cell.data, int(cell.setting.removeprefix("fold")))
+    learning, dev, test, truth = parts(cell.data, int(cell.setting.removeprefix("fold")))
     short = QUICK if budget == "quick" else {}
     if cell.protocol == "honest":
         model = EventPredictor(**options, **short, seed=cell.seed, verbose=verbose)
@@ -113,7 +113,7 @@ def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int) -> 
 
 
 @lru_cache(maxsize=1)
-def _parts(name: str, fold: int) -> tuple[EventSet, EventSet, EventSet, dict[str, float]]:
+def parts(name: str, fold: int) -> tuple[EventSet, EventSet, EventSet, dict[str, float]]:
     """What models see of train, dev and test part, and how good one can be where that is known; once for all models."""
     learning, dev, test = (load_events(name, fold=fold, split=part) for part in ("train", "dev", "test"))
     truth = {"true_log_likelihood": true_log_likelihood(test)} if name == "Synthetic" else {}

@@ -211,7 +211,8 @@ def _draw(results: Results, folder: Path) -> list[Path]:
     experiment, written = results.experiment, []
     if experiment.draw is not None:
         written.append(experiment.draw(list(results.rows.values()), folder / f"{experiment.name}.png"))
-    for metric in experiment.metrics[:1]:
+    # where no model is ours, there is nothing to rank
+    for metric in experiment.metrics[:1] if experiment.ours else ():
         found = critical_difference(results, metric)
         if found is None:
             continue
