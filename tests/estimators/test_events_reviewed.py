@@ -202,7 +202,7 @@ def test_a_training_that_was_stopped_gives_no_figures(tmp_path, monkeypatch):
         return self
 
     data = hawkes_set(8, end=10.0)
-    monkeypatch.setattr(events, "_parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
     cell, store = Cell("events", "Taxi", "fold1", "hp", 0), Store(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(EventPredictor, "fit", stopped)

@@ -22,6 +22,9 @@ def _normalisation(scores: bool, values: bool) -> Options:
     return {"backbone_options": {"normalize_scores": scores, "normalize_values": values}}
 
 
+#: Of all variants: with the paper's own intensity, which reads the state at the last event only, attention has to do
+#: the work.
+COMMON: Options = {"backbone": "contiformer", "intensity": "thp"}
 #: The paper's algorithm at its step sizes.
 STEPS: dict[str, Options] = {
     f"step{size}": {"backbone_options": {"method": "pairwise", "rule": "linear", "step_size": size}}
@@ -79,8 +82,7 @@ def _grid(table: str, protocol: Protocol) -> list[Cell]:
 
 def _run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     options = VARIANTS[cell.table][cell.model]
-    # with the paper's own intensity, which reads the state at the last event only, attention has to do the work
-    return events.train(cell, {"backbone": "contiformer", "intensity": "thp", **options}, budget, verbose)
+    return events.train(cell, {**COMMON, **options}, budget, verbose)
 
 
 def _twins(cell: Cell) -> list[Cell]:

@@ -19,8 +19,12 @@ _NONE = Entry(NOTHING, faint=True)
 
 
 def average_sheets(results: Results) -> list[Sheet]:
-    """For each metric: means and mean ranks over the cells that all models have, the paper's over the same cells."""
-    return [sheet for metric in results.experiment.metrics if (sheet := _average_sheet(results, metric))]
+    """For each metric: means and mean ranks over the cells that all models have, the paper's over the same cells.
+
+    None where no model is ours: there is nobody to rank.
+    """
+    metrics = results.experiment.metrics if results.experiment.ours else ()
+    return [sheet for metric in metrics if (sheet := _average_sheet(results, metric))]
 
 
 def rival_sheets(results: Results) -> list[Sheet]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 _ABI = 16
-#: Floats in a vector of common.h: widths are padded to whole ones.
+#: Floats in a vector of common.h. Widths are whole ones, or are padded to them.
 LANES = 8
 
 

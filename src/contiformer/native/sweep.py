@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from contiformer.native.derivatives import first_derivatives_only, saved
-from contiformer.native.library import Struct, made_for, share_out, threads_for
+from contiformer.native.library import LANES, Struct, made_for, share_out, threads_for
 from contiformer.paths.trajectories import Pieces, node_times, substeps_for
 
-_LANES = 8
 #: Fewer rows than this are not worth a second thread.
 _ROWS_PER_THREAD = 64
 
@@ -76,7 +75,7 @@ class _Problem:
 
 def usable(initial: Tensor) -> bool:
     """Whether the kernel takes this tensor: its width has to be a whole number of vectors."""
-    return initial.shape[-1] % _LANES == 0 and made_for(initial)
+    return initial.shape[-1] % LANES == 0 and made_for(initial)
 
 
 def solve(
