@@ -202,6 +202,17 @@ def test_the_plot_of_critical_differences_is_a_picture(tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_no_name_is_cut_off_at_the_edge_of_the_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    names = [f"{a} scores, {b} values" for a in ("normalized", "unnormalized") for b in ("normalized", "unnormalized")]
+    title = "Mean rank by log-likelihood over 4 data sets, honest protocol; Friedman's test p = 0.42"
+    ranks = {name: 1.75 + n / 4 for n, name in enumerate(names)}
+    path = draw_critical_difference(ranks, 2.35, tmp_path / "cd.png", ours=names[1], title=title)
+    pixels = np.asarray(image.open(path).convert("L"))
+    assert (np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]) > 250).all()
+
+
 @pytest.mark.parametrize(
     ("ours", "rival", "words"),
     [

@@ -9,6 +9,10 @@ from pathlib import Path
 from contiformer.reports.figures import BLUE, GREY, INK, new_figure, save
 
 _ROW, _BAR = 1.0, 0.45
+#: Inches: the line of ranks, the least room beside it, and a letter of a name in bold.
+_LINE, _LEAST, _LETTER = 5.2, 1.65, 0.1
+#: Letters that a rank takes beside its name.
+_RANK = 7
 
 
 def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[str, str]]:
@@ -44,11 +48,13 @@ def draw_critical_difference(
     low, high = floor(min(ranks.values())), ceil(max(ranks.values()))
     low, high = min(low, 1), max(high, len(order))
     top = _BAR * (len(bars) + 1)
-    figure = new_figure(8.5, 1.5 + 0.32 * (half + top))
+    room = max(_LEAST, _LETTER * (max(map(len, order)) + _RANK))
+    figure = new_figure(_LINE + 2 * room, 1.5 + 0.32 * (half + top))
     axes = figure.subplots()
     axes.set_axis_off()
     margin = 0.03 * (high - low)
-    axes.set_xlim(low - 0.32 * (high - low), high + 0.32 * (high - low))
+    beside = room / _LINE * (high - low)
+    axes.set_xlim(low - beside, high + beside)
     axes.set_ylim(-top - half * _ROW, 2.6)
 
     axes.plot([low, high], [0, 0], color=INK, linewidth=1.2)
@@ -73,5 +79,6 @@ def draw_critical_difference(
         side = "right" if left else "left"
         axes.text(end - margin / 2 if left else end + margin / 2, height, label, ha=side, va="center", color=colour,
                   fontsize=10, fontweight=weight)  # fmt: skip
-    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    # of the figure: above the axes it would begin where the names on the left end
+    figure.suptitle(title, fontsize=10, color=INK, x=0.01, ha="left")
     return save(figure, path)
