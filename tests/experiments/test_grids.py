@@ -9,7 +9,17 @@ import pytest
 
 from contiformer.data.catalog import store
 from contiformer.data.synthetic import hawkes_set, oscillator_set
-from contiformer.experiments import ablations, catalogue, events, pendulum, spirals, step_scores, theorem, uea
+from contiformer.experiments import (
+    ablations,
+    catalogue,
+    events,
+    pendulum,
+    spirals,
+    step_scores,
+    step_short,
+    theorem,
+    uea,
+)
 from contiformer.experiments.cell import Cell
 from contiformer.experiments.experiment import best_epoch
 from contiformer.experiments.paper import printed
@@ -103,7 +113,6 @@ def test_every_variant_of_an_ablation_can_be_trained_and_differs(table, monkeypa
     found = {
         variant: ablations._run(Cell(table, "Taxi", "fold1", variant, 0), "quick", 0).metrics["log_likelihood"]
         for variant in ablations.VARIANTS[table]
-        if variant not in ("step0.01", "step0.005")
     }
     assert np.isfinite(list(found.values())).all()
     first, *others = found.values()
@@ -124,6 +133,29 @@ def test_what_differs_from_the_default_has_no_twin():
     trained = [(table, variant) for table in ablations.VARIANTS for variant in ablations.VARIANTS[table]]
     cells = [Cell(table, "Neonate", "fold1", variant, 0) for table, variant in trained]
     assert {c.table: c.model for c in cells if catalogue.get(c.table).twins(c)} == ablations.DEFAULTS
+
+
+def test_short_sequences_are_short_in_every_part(monkeypatch):
+    data = hawkes_set(6, end=20.0, seed=3)
+    assert min(data.lengths) > step_short.QUICK_EVENTS
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data[:2], data[2:4], data[4:], {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    seen = []
+    fit = events.EventPredictor.fit
+
+    def watched(self, learning, **options):
+        seen.append((learning, options["validation_data"]))
+        return fit(self, learning, **options)
+
+    monkeypatch.setattr(events.EventPredictor, "fit", watched)
+    (cell,) = step_short.EXPERIMENT.cells(models=["step0.5"], settings=["fold1"])
+    outcome = step_short.EXPERIMENT.run(cell, "quick", 0)
+    for part, whole in zip(seen[0], (data[:2], data[2:4]), strict=True):
+        assert [list(one.times) for one in part] == [list(one.times[: step_short.QUICK_EVENTS]) for one in whole]
+    # the first event of a sequence is not scored
+    assert outcome.metrics["events"] == 2 * (step_short.QUICK_EVENTS - 1)
+    assert outcome.details["first_events"] == step_short.QUICK_EVENTS
+    assert outcome.configuration["backbone_options"]["method"] == "pairwise"
 
 
 def test_one_model_is_scored_by_every_step(monkeypatch):

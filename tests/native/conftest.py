@@ -1,6 +1,6 @@
 import pytest
 
-from contiformer.native import between, dot_product, drive, flow, spectral
+from contiformer.native import between, dot_product, drive, flow, pairs, spectral
 from contiformer.native import library as native
 
 
@@ -23,6 +23,6 @@ def calls(monkeypatch):
         names.append(name)
         return native.share_out(name, *rest)
 
-    for module in (between, dot_product, drive, flow, spectral):
+    for module in (between, dot_product, drive, flow, pairs, spectral):
         monkeypatch.setattr(module, "share_out", counted)
     return names

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from contiformer.nn.attention import ContinuousAttention
+from contiformer.nn.fields import ConcatField
 from contiformer.nn.layer import ContiFormerLayer
 
 SEED = 20230921
@@ -65,6 +66,13 @@ class Data:
         return cls(x, times, torch.randn(size, generator=generator))
 
 
+class FieldInTorch(ConcatField):
+    """The paper's field, which no kernel follows because it is a class of its own.
+
+    The authors' code is PyTorch, so their algorithm is timed in PyTorch.
+    """
+
+
 def make_module(contender: Contender, shape: Shape) -> nn.Module:
     """A module in training mode; "ours" and "pairwise" have the same weights."""
     width, heads = shape.d_model, shape.n_heads
@@ -73,7 +81,10 @@ def make_module(contender: Contender, shape: Shape) -> nn.Module:
         if contender == "ours":
             return ContinuousAttention(width, heads)
         if contender == "pairwise":
-            return ContinuousAttention(width, heads, method="pairwise", rule="linear", step_size=0.1)
+            field = FieldInTorch(width)
+            made = ContinuousAttention(width, heads, method="pairwise", rule="linear", step_size=0.1, field=field)
+            made.load_state_dict(make_module("ours", shape).state_dict())
+            return made
         if contender == "ours_layer":
             return ContiFormerLayer(width, heads, 4 * width, dropout=0.0)
         return nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True)

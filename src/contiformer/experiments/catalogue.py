@@ -19,6 +19,7 @@ MODULES: dict[str, str] = {
     "attention": "ablations:ATTENTION",
     "quadrature": "ablations:QUADRATURE",
     "step-size": "ablations:STEP_SIZE",
+    "step-size-short": "step_short:EXPERIMENT",
     "step-size-scores": "step_scores:EXPERIMENT",
     "field": "ablations:FIELD",
     "dropout": "ablations:DROPOUT",

@@ -89,9 +89,14 @@ def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     return train(cell, {"backbone": backbone, "intensity": intensity or "auto"}, budget, verbose)
 
 
-def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int) -> Outcome:
-    """Trained on the train part of a fold, chosen by its dev part, judged once on its test part."""
+def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int, *, first: int | None = None) -> Outcome:
+    """Trained on the train part of a fold, chosen by its dev part, judged once on its test part.
+
+    ``first``: only so many events of every sequence, in all three parts.
+    """
     learning, dev, test, truth = parts(cell.data, int(cell.setting.removeprefix("fold")))
+    if first is not None:
+        learning, dev, test = (first_events(part, first) for part in (learning, dev, test))
     short = QUICK if budget == "quick" else {}
     if cell.protocol == "honest":
         model = EventPredictor(**options, **short, seed=cell.seed, verbose=verbose)
@@ -109,6 +114,8 @@ def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int) -> 
         "sequences": {"train": len(learning), "dev": len(dev), "test": len(test)},
         "notes": dict(learning.notes),
     }
+    if first is not None:
+        details["first_events"] = first
     return Outcome(metrics | truth, configuration(model), details)
 
 
@@ -118,6 +125,11 @@ def parts(name: str, fold: int) -> tuple[EventSet, EventSet, EventSet, dict[str,
     learning, dev, test = (load_events(name, fold=fold, split=part) for part in ("train", "dev", "test"))
     truth = {"true_log_likelihood": true_log_likelihood(test)} if name == "Synthetic" else {}
     return learning.map(without_features), dev.map(without_features), test.map(without_features), truth
+
+
+def first_events(data: EventSet, count: int) -> EventSet:
+    """The beginning of every sequence."""
+    return data.map(lambda one: one.events(slice(count)))
 
 
 def true_log_likelihood(data: EventSet) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-_ABI = 16
+_ABI = 17
 #: Floats in a vector of common.h. Widths are whole ones, or are padded to them.
 LANES = 8
 

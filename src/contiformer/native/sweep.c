@@ -1,79 +1,11 @@
 /* The two Runge-Kutta sweeps of the paper's field, a few trajectories at a time, in float32.
 
-   f(t, x) = amplitude * sigmoid(gain n + shift) + offset,  n = z / sqrt(|z|^2 + floor^2),  z = x M + slope t + bias;
-   with floor < 0 there is no norm and the sigmoid's argument is z.
-
    The same computation as contiformer/nn/fused_sweep.py, which is its reference and takes over where no compiler was at hand.
-   Two ideas make it fast: the work of a group of trajectories fits into the nearest caches, and all trajectories of a group
-   take a step together, so that a number of M that is loaded is used for all of them. Every trajectory keeps its own times
-   and steps; one that has arrived before the others of its group takes steps of length 0, which change nothing. A sum
-   over k runs in the same order in a group of any size, so values do not depend on who else is in it.
+   The work of a group of trajectories fits into the nearest caches. A trajectory that has arrived before the others of
+   its group takes steps of length 0, which change nothing.
    The calls release Python's lock and touch only their own rows, so the caller may run several at once. */
 
-#include "common.h"
-
-#define STAGES 4
-/* Trajectories in a group: 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
-#define GROUP 6
-/* Widths are a multiple of LANES. */
-
-/* `vectors` vectors of y += x M from column j on, for x, y [count, d] and M [d, d]; count and vectors are constants */
-INLINE void add_block(const int count, const int vectors, long d, long j, const float *x, const float *M, float *y) {
-    Lanes sum[GROUP * 2 > 8 ? GROUP * 2 : 8];
-    UNROLL for (int r = 0; r < count; r++)
-        UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] = AT(y + r * d, j + v * LANES);
-    for (long k = 0; k < d; k++) {
-        const float *row = M + k * d + j;
-        UNROLL for (int r = 0; r < count; r++) {
-            const float factor = x[r * d + k];
-            UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] += factor * AT(row, v * LANES);
-        }
-    }
-    UNROLL for (int r = 0; r < count; r++)
-        UNROLL for (int v = 0; v < vectors; v++) PUT(y + r * d, j + v * LANES) = sum[r * vectors + v];
-}
-
-/* y += x M for x, y [count, d] */
-INLINE void add_products(const int count, long d, const float *x, const float *M, float *y) {
-    long j = 0;
-    if (count == 1) {
-        /* many columns at once hide the latency of the additions */
-        for (; j + 8 * LANES <= d; j += 8 * LANES) add_block(1, 8, d, j, x, M, y);
-        for (; j + 4 * LANES <= d; j += 4 * LANES) add_block(1, 4, d, j, x, M, y);
-    } else {
-        for (; j + 2 * LANES <= d; j += 2 * LANES) add_block(count, 2, d, j, x, M, y);
-    }
-    for (; j < d; j += LANES) add_block(count, 1, d, j, x, M, y);
-}
-
-/* M += x^T g for x, g [rows, d]: four rows of M and two vectors of them stay in registers */
-INLINE void add_outer_products(long rows, long d, const float *restrict x, const float *restrict g, float *restrict M) {
-    for (long k = 0; k < d; k += 4) {
-        long j = 0;
-        for (; j + 2 * LANES <= d; j += 2 * LANES) {
-            float *at = M + k * d + j;
-            Lanes sum[8];
-            UNROLL for (int i = 0; i < 8; i++) sum[i] = AT(at + i / 2 * d, i % 2 * LANES);
-            for (long p = 0; p < rows; p++) {
-                const Lanes a = AT(g + p * d, j), b = AT(g + p * d, j + LANES);
-                const float *factor = x + p * d + k;
-                UNROLL for (int i = 0; i < 4; i++) sum[2 * i] += factor[i] * a, sum[2 * i + 1] += factor[i] * b;
-            }
-            UNROLL for (int i = 0; i < 8; i++) PUT(at + i / 2 * d, i % 2 * LANES) = sum[i];
-        }
-        for (; j < d; j += LANES) {
-            float *at = M + k * d + j;
-            Lanes sum[4];
-            UNROLL for (int i = 0; i < 4; i++) sum[i] = AT(at + i * d, 0);
-            for (long p = 0; p < rows; p++) {
-                const Lanes a = AT(g + p * d, j);
-                const float *factor = x + p * d + k;
-                UNROLL for (int i = 0; i < 4; i++) sum[i] += factor[i] * a;
-            }
-            UNROLL for (int i = 0; i < 4; i++) PUT(at + i * d, 0) = sum[i];
-        }
-    }
-}
+#include "field.h"
 
 typedef struct {
     /* sizes; a piece has per_piece steps between nodes, and twice its nodes as terms */
@@ -101,191 +33,36 @@ typedef struct {
     float *g_initial, *g_matrix, *g_slope, *g_bias, *g_gain, *g_shift;
 } Sweep;
 
-/* Told to the compiler: no row of a width that is a multiple of LANES leaves a rest. */
-#define WIDTH(w) ((w)->width / LANES * LANES)
+/* The field of one of the states. */
+INLINE Field field_of(const Sweep *w, long state) {
+    const long d = w->width, at = state * d;
+    Field f = {.width = d, .floor = w->floor, .amplitude = w->amplitude, .offset = w->offset};
+    f.matrix = w->matrix + at * d, f.slope = w->slope + at, f.bias = w->bias + at;
+    if (w->gain) f.gain = w->gain + at, f.shift = w->shift + at;
+    if (!w->g_matrix) return f;
+    f.transposed = w->transposed + at * d;
+    f.g_matrix = w->g_matrix + at * d, f.g_slope = w->g_slope + at, f.g_bias = w->g_bias + at;
+    if (w->g_gain) f.g_gain = w->g_gain + at, f.g_shift = w->g_shift + at;
+    return f;
+}
 
-/* What one evaluation of a group leaves for its adjoint: x, n, y [count, d]. */
+/* A group's working memory beside that of its walk: gradients of the first slope [count, d]; of each trajectory the values
+   and slopes at the nodes, and one piece of the series. */
 typedef struct {
-    float *x, *n, *y, length[GROUP], time[GROUP];
-} Stage;
-
-/* The field at out->x and the times of out. */
-INLINE void evaluate(const int count, const Sweep *w, long state, Stage *out) {
-    const long d = WIDTH(w);
-    const float *slope = w->slope + state * d, *bias = w->bias + state * d;
-    for (int r = 0; r < count; r++) {
-        float *z = out->n + r * d;
-        const float t = out->time[r];
-#pragma omp simd
-        for (long j = 0; j < d; j++) z[j] = bias[j] + slope[j] * t;
-    }
-    add_products(count, d, out->x, w->matrix + state * d * d, out->n);
-    for (int r = 0; r < count; r++) {
-        float *restrict z = out->n + r * d, *restrict y = out->y + r * d;
-        if (w->floor >= 0) {
-            const float *gain = w->gain + state * d, *shift = w->shift + state * d;
-            float square = w->floor * w->floor;
-#pragma omp simd reduction(+ : square)
-            for (long j = 0; j < d; j++) square += z[j] * z[j];
-            const float length = sqrtf(square), inverse = 1.0f / length;
-            out->length[r] = length;
-#pragma omp simd
-            for (long j = 0; j < d; j++) {
-                z[j] *= inverse;
-                y[j] = exp_begun(-(shift[j] + gain[j] * z[j]));
-            }
-        } else {
-#pragma omp simd
-            for (long j = 0; j < d; j++) y[j] = exp_begun(-z[j]);
-        }
-#pragma omp simd
-        for (long j = 0; j < d; j++) y[j] = 1.0f / (1.0f + exp_ended(y[j]));
-    }
-}
-
-/* Gradient gx with respect to the input, given g with respect to the field; gz and inner are left for the parameters. */
-INLINE void pull_back(
-    const int count, const Sweep *w, long state, const Stage *at, const float *g, float *inner, float *gz, float *gx
-) {
-    const long d = WIDTH(w);
-    for (int r = 0; r < count; r++) {
-        const float *restrict n = at->n + r * d, *restrict y = at->y + r * d, *restrict from = g + r * d;
-        float *restrict i = inner + r * d, *restrict z = gz + r * d;
-        if (w->floor >= 0) {
-            const float *restrict gain = w->gain + state * d;
-            float along = 0;
-#pragma omp simd reduction(+ : along)
-            for (long j = 0; j < d; j++) {
-                i[j] = w->amplitude * from[j] * y[j] * (1.0f - y[j]);
-                z[j] = i[j] * gain[j];
-                along += z[j] * n[j];
-            }
-            const float inverse = 1.0f / at->length[r];
-#pragma omp simd
-            for (long j = 0; j < d; j++) z[j] = (z[j] - along * n[j]) * inverse;
-        } else {
-#pragma omp simd
-            for (long j = 0; j < d; j++) z[j] = i[j] = w->amplitude * from[j] * y[j] * (1.0f - y[j]);
-        }
-    }
-    memset(gx, 0, count * d * sizeof(float));
-    add_products(count, d, gz, w->transposed + state * d * d, gx);
-}
-
-/* Add what the evaluations of some stages contribute to the gradients of the parameters; their x, n, inner and gz follow
-   each other. */
-INLINE void add_parameters(
-    const int count, const Sweep *w, long state, const Stage *stage, const float *inner, const float *gz, int stages
-) {
-    const long d = WIDTH(w), rows = (long)stages * count;
-    add_outer_products(rows, d, stage->x, gz, w->g_matrix + state * d * d);
-    float *g_slope = w->g_slope + state * d, *g_bias = w->g_bias + state * d;
-    for (long j = 0; j < d; j += LANES) {
-        Lanes bias = AT(g_bias, j), slope = AT(g_slope, j);
-        for (long p = 0; p < rows; p++) {
-            const Lanes g = AT(gz + p * d, j);
-            bias += g, slope += stage[p / count].time[p % count] * g;
-        }
-        PUT(g_bias, j) = bias, PUT(g_slope, j) = slope;
-    }
-    if (w->floor < 0) return;
-    float *g_gain = w->g_gain + state * d, *g_shift = w->g_shift + state * d;
-    for (long j = 0; j < d; j += LANES) {
-        Lanes gain = AT(g_gain, j), shift = AT(g_shift, j);
-        for (long p = 0; p < rows; p++) {
-            const Lanes i = AT(inner + p * d, j);
-            shift += i, gain += i * AT(stage->n + p * d, j);
-        }
-        PUT(g_gain, j) = gain, PUT(g_shift, j) = shift;
-    }
-}
-
-/* One step of each trajectory of a group. */
-typedef struct {
-    double from[GROUP], length[GROUP];
-} Step;
-
-/* The four stages of a step from x [count, d], and, where next is given, the states after it. */
-INLINE void stages(const int count, const Sweep *w, long state, const Step *step, const float *x, Stage *stage, float *next) {
-    const long d = WIDTH(w);
-    memcpy(stage->x, x, count * d * sizeof(float));
-    for (int r = 0; r < count; r++) {
-        const double t = step->from[r], h = step->length[r];
-        stage[0].time[r] = (float)t;
-        stage[1].time[r] = stage[2].time[r] = (float)(t + h / 2);
-        stage[3].time[r] = (float)(t + h);
-    }
-    evaluate(count, w, state, stage);
-    for (int s = 1; s < STAGES; s++) {
-        for (int r = 0; r < count; r++) {
-            const float reach = (float)(s < STAGES - 1 ? step->length[r] / 2 : step->length[r]);
-            const float a = reach * w->amplitude, o = reach * w->offset;
-            const float *restrict y = stage[s - 1].y + r * d, *restrict start = x + r * d;
-            float *restrict moved = stage[s].x + r * d;
-#pragma omp simd
-            for (long j = 0; j < d; j++) moved[j] = start[j] + o + a * y[j];
-        }
-        evaluate(count, w, state, stage + s);
-    }
-    if (!next) return;
-    for (int r = 0; r < count; r++) {
-        const float h = (float)step->length[r], a = (float)(step->length[r] / 6) * w->amplitude, o = h * w->offset;
-        const float *y0 = stage[0].y + r * d, *y1 = stage[1].y + r * d, *y2 = stage[2].y + r * d, *y3 = stage[3].y + r * d;
-        const float *start = x + r * d;
-        float *end = next + r * d;
-#pragma omp simd
-        for (long j = 0; j < d; j++) end[j] = start[j] + o + a * (y0[j] + 2 * (y1[j] + y2[j]) + y3[j]);
-    }
-}
-
-/* A group's working memory; arrays are [count, d], those of the stages [STAGES, count, d]. */
-typedef struct {
-    float *memory, *path, *x, *lambda, *g, *slope, *inner, *gz, *gx, *nodes, *slopes, *piece;
-    Stage stage[STAGES];
+    float *memory, *slope, *nodes, *slopes, *piece;
+    Walk walk;
 } Work;
 
 static int make_work(Work *work, const Sweep *w) {
-    const long row = w->width, all = GROUP * row, terms = 2 * (w->per_piece + 1);
-    float *m = work->memory = malloc(((6 * STAGES + w->substeps + 4 + 2 * w->nodes) * all + terms * row) * sizeof(float));
+    const long all = GROUP * w->width, terms = 2 * (w->per_piece + 1), walk = walk_size(w->width, w->substeps);
+    float *m = work->memory = malloc((walk + (1 + 2 * w->nodes) * all + terms * w->width) * sizeof(float));
     if (!m) return 1;
-    float *x = m, *n = m + STAGES * all, *y = m + 2 * STAGES * all;
-    m += 3 * STAGES * all;
-    for (int s = 0; s < STAGES; s++) work->stage[s].x = x, work->stage[s].n = n, work->stage[s].y = y;
-    work->inner = m, m += STAGES * all;
-    work->gz = m, m += STAGES * all;
-    work->gx = m, m += STAGES * all;
-    work->path = m, m += w->substeps * all;
-    work->x = m, m += all;
-    work->lambda = m, m += all;
-    work->g = m, m += all;
+    place_walk(&work->walk, m, w->width, w->substeps), m += walk;
     work->slope = m, m += all;
     work->nodes = m, m += w->nodes * all;
     work->slopes = m, m += w->nodes * all;
     work->piece = m;
     return 0;
-}
-
-/* Stages of a group of this size follow each other without gaps. */
-INLINE void place_stages(const int count, long d, Work *work) {
-    for (int s = 1; s < STAGES; s++) {
-        work->stage[s].x = work->stage[0].x + s * count * d;
-        work->stage[s].n = work->stage[0].n + s * count * d;
-        work->stage[s].y = work->stage[0].y + s * count * d;
-    }
-}
-
-/* From `from` to `to` in substeps; path, where given, keeps the states before each of them. */
-INLINE void cross(
-    const int count, const Sweep *w, long state, const double *from, const double *to, float *x, Work *work, float *path
-) {
-    const long d = WIDTH(w);
-    Step step;
-    for (int r = 0; r < count; r++) step.length[r] = (to[r] - from[r]) / w->substeps;
-    for (long s = 0; s < w->substeps; s++) {
-        if (path) memcpy(path + s * count * d, x, count * d * sizeof(float));
-        for (int r = 0; r < count; r++) step.from[r] = from[r] + s * step.length[r];
-        stages(count, w, state, &step, x, work->stage, x);
-    }
 }
 
 /* Nodes before this one are not reached by the backward sweep of an observation whose first later node is `first`. */
@@ -408,23 +185,18 @@ INLINE void write_slope(const Sweep *w, const Way *way, long node, const float *
     for (long j = 0; j < d; j++) slopes[node * d + j] = o + a * y[j];
 }
 
-/* The field at work->x and these times, as the first stage. */
-INLINE void evaluate_at(const int count, const Sweep *w, long state, const double *times, Work *work) {
-    for (int r = 0; r < count; r++) work->stage->time[r] = (float)times[r];
-    memcpy(work->stage->x, work->x, count * WIDTH(w) * sizeof(float));
-    evaluate(count, w, state, work->stage);
-}
-
 INLINE long item_at(const Sweep *w, long number) {
     return w->items ? w->items[number] : number;
 }
 
 /* Trajectories of `count` items of one state from `begin` on, and their series. */
 INLINE void forward_group(const int count, const Sweep *w, long begin, Work *work) {
-    const long d = WIDTH(w), state = begin / w->each;
+    const long d = WIDTH(w);
+    const Field f = field_of(w, begin / w->each);
+    Walk *walk = &work->walk;
     Way way[GROUP];
     long crossings = 0;
-    place_stages(count, d, work);
+    place_stages(count, d, walk);
     for (int r = 0; r < count; r++) {
         way[r] = way_of(w, item_at(w, begin + r));
         crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
@@ -439,17 +211,17 @@ INLINE void forward_group(const int count, const Sweep *w, long begin, Work *wor
             node[r] = before[r] = -1, from[r] = to[r] = way[r].time;
             if (i >= way[r].crossings) continue;
             node[r] = crossing(w, way + r, i, before + r, from + r, to + r);
-            if (before[r] < 0) memcpy(work->x + r * d, w->initial + way[r].row * d, d * sizeof(float));
+            if (before[r] < 0) memcpy(walk->x + r * d, w->initial + way[r].row * d, d * sizeof(float));
             moving |= from[r] != to[r];
         }
         if (moving)
-            cross(count, w, state, from, to, work->x, work, NULL);
+            cross(count, &f, w->substeps, from, to, walk->x, walk, NULL);
         else if (w->substeps == 1)
-            evaluate_at(count, w, state, from, work);
+            evaluate_at(count, &f, from, walk);
         for (int r = 0; r < count; r++) {
-            if (node[r] >= 0) memcpy(values[r] + node[r] * d, work->x + r * d, d * sizeof(float));
+            if (node[r] >= 0) memcpy(values[r] + node[r] * d, walk->x + r * d, d * sizeof(float));
             if (before[r] >= 0 && w->substeps == 1)
-                write_slope(w, way + r, before[r], work->stage->y + r * d, work->slopes + r * w->nodes * d);
+                write_slope(w, way + r, before[r], walk->stage->y + r * d, work->slopes + r * w->nodes * d);
         }
     }
     for (int r = 0; r < count; r++)
@@ -460,68 +232,15 @@ INLINE void forward_group(const int count, const Sweep *w, long begin, Work *wor
         for (int r = 0; r < count; r++) {
             known &= begins_step(w, way + r, g);
             at[r] = w->grid[g * w->batch + way[r].b];
-            memcpy(work->x + r * d, values[r] + g * d, d * sizeof(float));
+            memcpy(walk->x + r * d, values[r] + g * d, d * sizeof(float));
         }
         if (known) continue;
-        evaluate_at(count, w, state, at, work);
+        evaluate_at(count, &f, at, walk);
         for (int r = 0; r < count; r++)
-            write_slope(w, way + r, g, work->stage->y + r * d, work->slopes + r * w->nodes * d);
+            write_slope(w, way + r, g, walk->stage->y + r * d, work->slopes + r * w->nodes * d);
     }
     for (int r = 0; r < count; r++)
         write_series(w, way[r].row, values[r], work->slopes + r * w->nodes * d, work->piece);
-}
-
-/* The adjoint of evaluate_at(), given work->g with respect to the field; work->gx is left. */
-INLINE void unevaluate_at(const int count, const Sweep *w, long state, const double *times, Work *work) {
-    evaluate_at(count, w, state, times, work);
-    pull_back(count, w, state, work->stage, work->g, work->inner, work->gz, work->gx);
-    add_parameters(count, w, state, work->stage, work->inner, work->gz, 1);
-}
-
-/* The adjoint of cross(): lambda with respect to the end becomes lambda with respect to the beginning; slope is the
-   gradient of the field there. */
-INLINE void uncross(
-    const int count, const Sweep *w, long state, const double *from, const double *to, const float *slope, Work *work
-) {
-    const long d = WIDTH(w), size = count * d;
-    const float *start = work->x;
-    if (w->substeps > 1) {
-        cross(count, w, state, from, to, work->x, work, work->path);
-        start = work->path;
-    }
-    Step step;
-    for (int r = 0; r < count; r++) step.length[r] = (to[r] - from[r]) / w->substeps;
-    for (long s = w->substeps - 1; s >= 0; s--) {
-        for (int r = 0; r < count; r++) step.from[r] = from[r] + s * step.length[r];
-        stages(count, w, state, &step, start + s * size, work->stage, NULL);
-        for (int i = STAGES - 1; i >= 0; i--) {
-            for (int r = 0; r < count; r++) {
-                const double h = step.length[r];
-                const float c = (float)(i == 0 || i == STAGES - 1 ? h / 6 : h / 3);
-                const float k = (float)(i == STAGES - 2 ? h : h / 2);
-                const float *restrict lambda = work->lambda + r * d, *restrict later = work->gx + (i + 1) * size + r * d;
-                float *restrict g = work->g + r * d;
-                if (i == STAGES - 1) {
-#pragma omp simd
-                    for (long j = 0; j < d; j++) g[j] = c * lambda[j];
-                } else {
-#pragma omp simd
-                    for (long j = 0; j < d; j++) g[j] = c * lambda[j] + k * later[j];
-                }
-                if (i == 0 && s == 0) {
-#pragma omp simd
-                    for (long j = 0; j < d; j++) g[j] += slope[r * d + j];
-                }
-            }
-            float *inner = work->inner + i * size, *gz = work->gz + i * size;
-            pull_back(count, w, state, work->stage + i, work->g, inner, gz, work->gx + i * size);
-        }
-        add_parameters(count, w, state, work->stage, work->inner, work->gz, STAGES);
-        float *restrict lambda = work->lambda;
-        const float *restrict gx = work->gx;
-#pragma omp simd
-        for (long j = 0; j < size; j++) lambda[j] += gx[j] + gx[size + j] + gx[2 * size + j] + gx[3 * size + j];
-    }
 }
 
 /* The adjoint of write_slope(); node -1: none. */
@@ -535,11 +254,13 @@ INLINE void read_slope(const Sweep *w, const Way *way, long node, const float *r
 
 /* The adjoint of forward_group(). */
 INLINE void backward_group(const int count, const Sweep *w, long begin, Work *work) {
-    const long d = WIDTH(w), state = begin / w->each;
+    const long d = WIDTH(w);
+    const Field f = field_of(w, begin / w->each);
+    Walk *walk = &work->walk;
     const float *values[GROUP], *initial[GROUP];
     Way way[GROUP];
     long crossings = 0;
-    place_stages(count, d, work);
+    place_stages(count, d, walk);
     for (int r = 0; r < count; r++) {
         way[r] = way_of(w, item_at(w, begin + r));
         crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
@@ -553,19 +274,19 @@ INLINE void backward_group(const int count, const Sweep *w, long begin, Work *wo
         for (int r = 0; r < count; r++) {
             later &= begins_step(w, way + r, g);
             at[r] = w->grid[g * w->batch + way[r].b];
-            memcpy(work->x + r * d, values[r] + g * d, d * sizeof(float));
-            read_slope(w, way + r, begins_step(w, way + r, g) ? -1 : g, work->slopes + r * w->nodes * d, work->g + r * d);
+            memcpy(walk->x + r * d, values[r] + g * d, d * sizeof(float));
+            read_slope(w, way + r, begins_step(w, way + r, g) ? -1 : g, work->slopes + r * w->nodes * d, walk->g + r * d);
         }
         if (later) continue;
-        unevaluate_at(count, w, state, at, work);
+        unevaluate_at(count, &f, at, walk);
         for (int r = 0; r < count; r++) {
             float *restrict node = work->nodes + (r * w->nodes + g) * d;
-            const float *restrict gx = work->gx + r * d;
+            const float *restrict gx = walk->gx + r * d;
 #pragma omp simd
             for (long j = 0; j < d; j++) node[j] += gx[j];
         }
     }
-    memset(work->lambda, 0, count * d * sizeof(float));
+    memset(walk->lambda, 0, count * d * sizeof(float));
     /* each half of a way from its far end to the observation; what no crossing reaches is carried by the farthest node */
     for (long i = 0; i < crossings; i++) {
         double from[GROUP], to[GROUP];
@@ -579,25 +300,25 @@ INLINE void backward_group(const int count, const Sweep *w, long begin, Work *wo
             const long node = crossing(w, way + r, i < ahead ? ahead - 1 - i : way[r].crossings - 1 - (i - ahead), &before,
                                        from + r, to + r);
             own[r] = before < 0;
-            float *restrict lambda = work->lambda + r * d;
+            float *restrict lambda = walk->lambda + r * d;
             const float *restrict nodes = work->nodes + r * w->nodes * d;
             for (long g = i >= ahead && node == way[r].stop ? 0 : node; g <= node; g++)
 #pragma omp simd
                 for (long j = 0; j < d; j++) lambda[j] += nodes[g * d + j];
-            memcpy(work->x + r * d, own[r] ? initial[r] : values[r] + before * d, d * sizeof(float));
+            memcpy(walk->x + r * d, own[r] ? initial[r] : values[r] + before * d, d * sizeof(float));
             if (w->substeps == 1) read_slope(w, way + r, before, work->slopes + r * w->nodes * d, work->slope + r * d);
             moving |= from[r] != to[r];
         }
         if (moving) {
-            uncross(count, w, state, from, to, work->slope, work);
+            uncross(count, &f, w->substeps, from, to, work->slope, walk);
         } else if (w->substeps == 1) {
-            memcpy(work->g, work->slope, count * d * sizeof(float));
-            unevaluate_at(count, w, state, from, work);
-            for (long j = 0; j < count * d; j++) work->lambda[j] += work->gx[j];
+            memcpy(walk->g, work->slope, count * d * sizeof(float));
+            unevaluate_at(count, &f, from, walk);
+            for (long j = 0; j < count * d; j++) walk->lambda[j] += walk->gx[j];
         }
         for (int r = 0; r < count; r++) {
             if (!own[r]) continue;
-            float *restrict g_initial = w->g_initial + way[r].row * d, *restrict lambda = work->lambda + r * d;
+            float *restrict g_initial = w->g_initial + way[r].row * d, *restrict lambda = walk->lambda + r * d;
 #pragma omp simd
             for (long j = 0; j < d; j++) g_initial[j] += lambda[j], lambda[j] = 0;
         }

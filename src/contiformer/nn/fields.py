@@ -94,11 +94,11 @@ def stack_fields(fields: Sequence[nn.Module], dtype: torch.dtype) -> StackedFiel
     if all(isinstance(f, ConcatField) for f in fields):
         concat = [f for f in fields if isinstance(f, ConcatField)]
         if len({(f.activation, f.norm is None) for f in concat}) == 1:
-            return _fuse(concat, dtype)
+            return fuse(concat, dtype)
     return lambda t, x: torch.stack([f(t, state) for f, state in zip(fields, x, strict=True)])
 
 
-def _fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> SigmoidField:
+def fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> SigmoidField:
     """Several fields of one kind as one batched affine map, norm and sigmoid."""
     width = fields[0].outer.weight.shape[0]
     outer = torch.stack([f.outer.weight for f in fields])

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from contiformer.native import sweep
+from contiformer.native import pairs, sweep
 from contiformer.native.derivatives import first_derivatives_only
 from contiformer.nn import scratch
 from contiformer.paths.trajectories import Pieces, SweepPlan
@@ -75,6 +75,13 @@ class SigmoidField:
         parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
         constants = (self.floor, self.amplitude, self.offset)
         return sweep.solve(initial, times, pieces, basis, causal, heads, parameters, constants, valid)
+
+    def along(
+        self, states: Float[Tensor, "pairs d"], begin: Float[Tensor, " pairs"], end: Float[Tensor, " pairs"], steps: int
+    ) -> Float[Tensor, "pairs d"]:
+        """Each state after so many Runge-Kutta steps along the only field, in C, which must take these tensors."""
+        parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
+        return pairs.solve(states, begin, end, steps, parameters, (self.floor, self.amplitude, self.offset))
 
     def sweep(
         self, initial: Float[Tensor, "states obs batch d"], times: Tensor, pieces: Pieces, nodes: int, causal: bool

@@ -1,0 +1,177 @@
+"""The paper's algorithm in C gives what it gives in PyTorch, values and gradients."""
+
+import copy
+
+import pytest
+import torch
+
+from contiformer.benchmarks.contenders import Shape, make_call
+from contiformer.native import library as native
+from contiformer.nn import ContinuousAttention
+from contiformer.nn.fields import ConcatField, fuse
+from tests.native.gradients import with_gradients
+
+pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
+
+BOTH_WAYS = ["pairs_forward", "pairs_forward", "pairs_backward", "pairs_backward"]
+
+
+class Case:
+    """Attention with random weights, and sequences with equal times and masked rows."""
+
+    def __init__(self, d=16, *, lengths=9, queries=None, masked=True, **options):
+        torch.manual_seed(0)
+        options = {"rule": "linear", "step_size": 0.5, **options}
+        self.attention = ContinuousAttention(d, 2, method="pairwise", **options)
+        for field in (self.attention.key_field, self.attention.value_field):
+            if getattr(field, "norm", None) is not None:
+                torch.nn.init.uniform_(field.norm.weight, 0.5, 1.5)
+                torch.nn.init.normal_(field.norm.bias)
+        self.x = torch.randn(3, lengths, d, requires_grad=True)
+        self.times = (3 * torch.rand(3, lengths, dtype=torch.float64)).sort().values
+        self.times[:, 4] = self.times[:, 3]
+        self.queries = None if queries is None else 4 * torch.rand(3, queries, dtype=torch.float64) - 0.5
+        self.mask = torch.rand(3, lengths) > 0.3 if masked else None
+        self.direction = torch.randn(3, queries or lengths, d)
+
+    def out(self):
+        return self.attention(self.x, self.times, self.queries, self.mask)
+
+    def results(self):
+        named = {"x": self.x, **dict(self.attention.named_parameters())}
+        return with_gradients("out", self.out(), named, self.direction)
+
+
+def assert_same(found, expected):
+    torch.testing.assert_close(found["out"].to(expected["out"].dtype), expected["out"], atol=2e-6, rtol=1e-5)
+    largest = max(float(exact.norm()) for name, exact in expected.items() if name != "out" and exact is not None)
+    for name, exact in expected.items():
+        if exact is None:
+            assert found[name] is None or not found[name].any(), name
+            continue
+        # what LayerNorm removes has a gradient of nothing but rounding
+        assert float((found[name] - exact).norm()) <= 1e-5 * float(exact.norm()) + 1e-6 * largest, name
+
+
+@pytest.mark.parametrize("field", ["concatnorm", "concat"])
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"rule": "gauss"}, {"causal": True, "queries": 7}])
+def test_equals_torch(options, activation, field, calls, without_kernels):
+    case = Case(field=field, activation=activation, **options)
+    found = case.results()
+    segments = 3 if options.get("rule") == "gauss" else 1
+    assert sorted(calls) == sorted(BOTH_WAYS * segments)
+    without_kernels()
+    expected = case.results()
+    assert len(calls) == len(BOTH_WAYS) * segments
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("step_size", [2.0, 0.3, 0.01])
+@pytest.mark.parametrize("d", [8, 32, 40])
+def test_equals_double_precision(d, step_size):
+    case = Case(d, step_size=step_size, causal=True)
+    found = case.results()
+    case.attention, case.x = case.attention.double(), case.x.detach().double().requires_grad_()
+    case.direction = case.direction.double()
+    assert_same(found, case.results())
+
+
+@pytest.mark.parametrize(
+    "options", [{"continuous_scores": False}, {"continuous_values": False}, {"normalize_scores": False}]
+)
+def test_ablations_equal_torch(options, without_kernels):
+    case = Case(causal=True, **options)
+    found = case.results()
+    without_kernels()
+    assert_same(found, case.results())
+
+
+def test_a_sequence_of_which_nothing_is_observed(calls, without_kernels):
+    case = Case(causal=True)
+    case.mask[1] = False
+    found = case.results()
+    assert sorted(calls) == sorted(BOTH_WAYS)
+    without_kernels()
+    assert_same(found, case.results())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_neither_neighbours_nor_threads_change_a_bit(threads):
+    torch.manual_seed(0)
+    field = fuse([ConcatField(16)], torch.float32)
+    states, begin = torch.randn(101, 16), torch.rand(101)
+    end = begin + torch.rand(101)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        together = field.along(states, begin, end, 20)
+    finally:
+        torch.set_num_threads(before)
+    alone = [field.along(states[n : n + 1], begin[n : n + 1], end[n : n + 1], 20) for n in range(101)]
+    assert torch.equal(together, torch.cat(alone))
+
+
+def test_steps_converge_with_order_four():
+    torch.manual_seed(0)
+    module = ConcatField(16)
+    states, begin, end = torch.randn(20, 16), torch.zeros(20), torch.full((20,), 4.0)
+    with torch.no_grad():
+        exact = states.double()
+        fine = copy.deepcopy(module).double()
+        for n in range(2000):
+            t, h = n * 0.002, 0.002
+            k1 = fine(t, exact)
+            k2 = fine(t + h / 2, exact + h / 2 * k1)
+            k3 = fine(t + h / 2, exact + h / 2 * k2)
+            exact = exact + h / 6 * (k1 + 2 * k2 + 2 * k3 + fine(t + h, exact + h * k3))
+        field = fuse([module], torch.float32)
+        coarse, finer = (float((field.along(states, begin, end, steps) - exact).abs().max()) for steps in (4, 8))
+    assert 9 < coarse / finer < 27
+
+
+class Twice(ConcatField):
+    """A field that is not the paper's."""
+
+    def forward(self, t, x):
+        return 2 * super().forward(t, x)
+
+
+def hooked(case):
+    case.attention.key_field.norm.register_forward_hook(lambda module, given, out: 2 * out)
+    case.attention.value_field.register_forward_hook(lambda module, given, out: 2 * out)
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        ({"field": Twice(16)}, None),
+        ({"field": "linear"}, None),
+        ({"rule": "exact"}, None),
+        ({"d": 12}, None),
+        ({"masked": False}, lambda case: case.times.requires_grad_()),
+        ({}, hooked),
+    ],
+    ids=["subclass", "another field", "exact integrals", "odd width", "gradients of times", "hooks"],
+)
+def test_what_the_kernel_cannot_do_is_done_in_torch(options, change, calls, without_kernels):
+    case = Case(causal=True, **options)
+    if change is not None:
+        change(case)
+    found = case.results()
+    assert calls == []
+    without_kernels()
+    assert_same(found, case.results())
+
+
+def test_second_derivatives_are_refused():
+    case = Case()
+    (gradient,) = torch.autograd.grad(case.out().sum(), case.x, create_graph=False)
+    assert torch.isfinite(gradient).all()
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        torch.autograd.grad(case.out().sum(), case.x, create_graph=True)
+
+
+def test_the_benchmark_times_the_algorithm_in_torch(calls):
+    make_call("pairwise", Shape(1, 5, 8, 2))()
+    assert calls == []
