@@ -112,6 +112,54 @@ def test_neither_neighbours_nor_threads_change_a_bit(threads):
     assert torch.equal(together, torch.cat(alone))
 
 
+def parameters_of(field):
+    return [field.matrix, field.slope, field.bias, field.gain, field.shift]
+
+
+def test_long_sums_lose_no_digits():
+    """Of 400 pairs and 400 steps every parameter has 640,000 terms; summed up in one float they came out 0.4 % off."""
+    torch.manual_seed(0)
+    states, begin = torch.randn(400, 8, requires_grad=True), torch.zeros(400)
+    end = torch.rand(400)
+    with torch.no_grad():
+        field = fuse([ConcatField(8)], torch.float32)
+    learned = [x.requires_grad_() for x in parameters_of(field)]
+    # of one sign, so that the sums grow
+    found = torch.autograd.grad(field.along(states, begin, end, 400).sum(), [states, *learned])
+    few = 10
+    exact = [torch.zeros_like(x, dtype=torch.float64) for x in learned]
+    for n in range(0, 400, few):
+        some = slice(n, n + few)
+        ends = field.along(states[some], begin[some], end[some], 400)
+        for total, part in zip(exact, torch.autograd.grad(ends.sum(), learned), strict=True):
+            total += part
+    for ours, truth in zip(found[1:], exact, strict=True):
+        assert float((ours - truth).abs().max()) <= 2e-6 * float(truth.abs().max())
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_threads_share_the_gradients(threads):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        field = fuse([ConcatField(16)], torch.float32)
+    states, begin = torch.randn(101, 16, requires_grad=True), torch.rand(101)
+    end = begin + torch.rand(101)
+    learned = [x.requires_grad_() for x in parameters_of(field)]
+    before, results = torch.get_num_threads(), []
+    # a gradient that does not lie as the kernel reads it
+    direction = torch.randn(16, 101).T
+    try:
+        for count in (1, threads):
+            torch.set_num_threads(count)
+            results.append(torch.autograd.grad(field.along(states, begin, end, 20), [states, *learned], direction))
+    finally:
+        torch.set_num_threads(before)
+    (one, *alone), (other, *shared) = results
+    assert torch.equal(one, other)
+    for exact, found in zip(alone, shared, strict=True):
+        assert float((found - exact).abs().max()) <= 2e-6 * float(exact.abs().max())
+
+
 def test_steps_converge_with_order_four():
     torch.manual_seed(0)
     module = ConcatField(16)

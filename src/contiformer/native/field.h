@@ -75,7 +75,7 @@ INLINE void add_outer_products(long rows, long d, const float *restrict x, const
     }
 }
 
-/* One field; the gradients are for this call alone. */
+/* One field, and where the gradients of its parameters are added. */
 typedef struct {
     long width;
     float floor, amplitude, offset;
@@ -181,6 +181,46 @@ INLINE void add_parameters(
         }
         PUT(g_gain, j) = gain, PUT(g_shift, j) = shift;
     }
+}
+
+/* Gradients of a field's parameters: in float within a group, in double over the groups. One float for all of them would
+   soon be too large to feel what is added. */
+typedef struct {
+    long numbers;
+    double *all;
+    float *group;
+} Sums;
+
+static int make_sums(Sums *sums, long width) {
+    sums->numbers = (width + 4) * width;
+    sums->all = calloc(sums->numbers, sizeof(double) + sizeof(float));
+    if (!sums->all) return 1;
+    sums->group = (float *)(sums->all + sums->numbers);
+    return 0;
+}
+
+/* The field with its gradients in the sums of a group. */
+INLINE Field summed_in(const Sums *sums, Field f) {
+    float *rows = sums->group + f.width * f.width;
+    f.g_matrix = sums->group, f.g_slope = rows, f.g_bias = rows + f.width;
+    f.g_gain = rows + 2 * f.width, f.g_shift = rows + 3 * f.width;
+    return f;
+}
+
+INLINE void end_group(Sums *sums) {
+#pragma omp simd
+    for (long j = 0; j < sums->numbers; j++) sums->all[j] += sums->group[j], sums->group[j] = 0;
+}
+
+/* From the sums, which begin anew, to the gradients of the field. */
+INLINE void hand_over(Sums *sums, const Field *f) {
+    const long d = f->width;
+    float *const to[] = {f->g_slope, f->g_bias, f->g_gain, f->g_shift};
+    const double *from = sums->all;
+    for (long j = 0; j < d * d; j++) f->g_matrix[j] = (float)*from++;
+    for (int row = 0; row < (f->floor < 0 ? 2 : 4); row++)
+        for (long j = 0; j < d; j++) to[row][j] = (float)*from++;
+    memset(sums->all, 0, sums->numbers * sizeof(double));
 }
 
 /* One step of each trajectory of a group. */

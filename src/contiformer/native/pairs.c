@@ -46,22 +46,36 @@ INLINE void backward_group(const int count, const Pairs *w, const Field *f, long
     memcpy(w->g_states + p * d, walk->lambda, count * d * sizeof(float));
 }
 
-#define IN_GROUPS(what)                                                                \
-    const Field f = field_of(w);                                                       \
-    float *memory = malloc(walk_size(w->width, w->steps) * sizeof(float));             \
-    if (!memory) return 1;                                                             \
-    Walk walk;                                                                         \
-    place_walk(&walk, memory, w->width, w->steps);                                     \
-    long p = begin;                                                                    \
-    for (; p + GROUP <= end; p += GROUP) what(GROUP, w, &f, p, &walk);                 \
-    for (; p < end; p++) what(1, w, &f, p, &walk);                                     \
-    free(memory);                                                                      \
-    return 0;
-
 DISPATCH int pairs_forward(const Pairs *w, long begin, long end) {
-    IN_GROUPS(forward_group)
+    const Field f = field_of(w);
+    Walk walk;
+    float *memory = malloc(walk_size(w->width, 0) * sizeof(float));
+    if (!memory) return 1;
+    place_walk(&walk, memory, w->width, 0);
+    long p = begin;
+    for (; p + GROUP <= end; p += GROUP) forward_group(GROUP, w, &f, p, &walk);
+    for (; p < end; p++) forward_group(1, w, &f, p, &walk);
+    free(memory);
+    return 0;
 }
 
 DISPATCH int pairs_backward(const Pairs *w, long begin, long end) {
-    IN_GROUPS(backward_group)
+    const Field whole = field_of(w);
+    Walk walk;
+    Sums sums;
+    float *memory = malloc(walk_size(w->width, w->steps) * sizeof(float));
+    if (!memory) return 1;
+    if (make_sums(&sums, w->width)) {
+        free(memory);
+        return 1;
+    }
+    const Field f = summed_in(&sums, whole);
+    place_walk(&walk, memory, w->width, w->steps);
+    long p = begin;
+    for (; p + GROUP <= end; p += GROUP) backward_group(GROUP, w, &f, p, &walk), end_group(&sums);
+    for (; p < end; p++) backward_group(1, w, &f, p, &walk), end_group(&sums);
+    hand_over(&sums, &whole);
+    free(sums.all);
+    free(memory);
+    return 0;
 }

@@ -190,9 +190,8 @@ INLINE long item_at(const Sweep *w, long number) {
 }
 
 /* Trajectories of `count` items of one state from `begin` on, and their series. */
-INLINE void forward_group(const int count, const Sweep *w, long begin, Work *work) {
+INLINE void forward_group(const int count, const Sweep *w, const Field *f, long begin, Work *work) {
     const long d = WIDTH(w);
-    const Field f = field_of(w, begin / w->each);
     Walk *walk = &work->walk;
     Way way[GROUP];
     long crossings = 0;
@@ -215,9 +214,9 @@ INLINE void forward_group(const int count, const Sweep *w, long begin, Work *wor
             moving |= from[r] != to[r];
         }
         if (moving)
-            cross(count, &f, w->substeps, from, to, walk->x, walk, NULL);
+            cross(count, f, w->substeps, from, to, walk->x, walk, NULL);
         else if (w->substeps == 1)
-            evaluate_at(count, &f, from, walk);
+            evaluate_at(count, f, from, walk);
         for (int r = 0; r < count; r++) {
             if (node[r] >= 0) memcpy(values[r] + node[r] * d, walk->x + r * d, d * sizeof(float));
             if (before[r] >= 0 && w->substeps == 1)
@@ -235,7 +234,7 @@ INLINE void forward_group(const int count, const Sweep *w, long begin, Work *wor
             memcpy(walk->x + r * d, values[r] + g * d, d * sizeof(float));
         }
         if (known) continue;
-        evaluate_at(count, &f, at, walk);
+        evaluate_at(count, f, at, walk);
         for (int r = 0; r < count; r++)
             write_slope(w, way + r, g, walk->stage->y + r * d, work->slopes + r * w->nodes * d);
     }
@@ -253,9 +252,8 @@ INLINE void read_slope(const Sweep *w, const Way *way, long node, const float *r
 }
 
 /* The adjoint of forward_group(). */
-INLINE void backward_group(const int count, const Sweep *w, long begin, Work *work) {
+INLINE void backward_group(const int count, const Sweep *w, const Field *f, long begin, Work *work) {
     const long d = WIDTH(w);
-    const Field f = field_of(w, begin / w->each);
     Walk *walk = &work->walk;
     const float *values[GROUP], *initial[GROUP];
     Way way[GROUP];
@@ -278,7 +276,7 @@ INLINE void backward_group(const int count, const Sweep *w, long begin, Work *wo
             read_slope(w, way + r, begins_step(w, way + r, g) ? -1 : g, work->slopes + r * w->nodes * d, walk->g + r * d);
         }
         if (later) continue;
-        unevaluate_at(count, &f, at, walk);
+        unevaluate_at(count, f, at, walk);
         for (int r = 0; r < count; r++) {
             float *restrict node = work->nodes + (r * w->nodes + g) * d;
             const float *restrict gx = walk->gx + r * d;
@@ -287,8 +285,9 @@ INLINE void backward_group(const int count, const Sweep *w, long begin, Work *wo
         }
     }
     memset(walk->lambda, 0, count * d * sizeof(float));
-    /* each half of a way from its far end to the observation; what no crossing reaches is carried by the farthest node */
-    for (long i = 0; i < crossings; i++) {
+    /* each half of a way from its far end to the observation; what no crossing reaches is carried by the farthest node
+       (!=, since a compiler warns of a loop that might not end where the body subtracts from i) */
+    for (long i = 0; i != crossings; i++) {
         double from[GROUP], to[GROUP];
         int own[GROUP], moving = 0;
         for (int r = 0; r < count; r++) {
@@ -310,10 +309,10 @@ INLINE void backward_group(const int count, const Sweep *w, long begin, Work *wo
             moving |= from[r] != to[r];
         }
         if (moving) {
-            uncross(count, &f, w->substeps, from, to, work->slope, walk);
+            uncross(count, f, w->substeps, from, to, work->slope, walk);
         } else if (w->substeps == 1) {
             memcpy(walk->g, work->slope, count * d * sizeof(float));
-            unevaluate_at(count, &f, from, walk);
+            unevaluate_at(count, f, from, walk);
             for (long j = 0; j < count * d; j++) walk->lambda[j] += walk->gx[j];
         }
         for (int r = 0; r < count; r++) {
@@ -325,22 +324,42 @@ INLINE void backward_group(const int count, const Sweep *w, long begin, Work *wo
     }
 }
 
-/* Groups as long as items of the same state last, then one by one. */
-#define IN_GROUPS(what)                                                            \
-    Work work;                                                                     \
-    if (make_work(&work, w)) return 1;                                             \
-    for (long r = begin; r < end;) {                                               \
-        const long next = (r / w->each + 1) * w->each, stop = next < end ? next : end;   \
-        for (; r + GROUP <= stop; r += GROUP) what(GROUP, w, r, &work);            \
-        for (; r < stop; r++) what(1, w, r, &work);                                \
-    }                                                                              \
-    free(work.memory);                                                             \
-    return 0;
+/* Where the items of the state end of which this one is. */
+INLINE long end_of_state(const Sweep *w, long item, long end) {
+    const long next = (item / w->each + 1) * w->each;
+    return next < end ? next : end;
+}
 
+/* In groups as long as items of the same state last, then one by one. */
 DISPATCH int sweep_forward(const Sweep *w, long begin, long end) {
-    IN_GROUPS(forward_group)
+    Work work;
+    if (make_work(&work, w)) return 1;
+    for (long r = begin; r < end;) {
+        const Field f = field_of(w, r / w->each);
+        const long stop = end_of_state(w, r, end);
+        for (; r + GROUP <= stop; r += GROUP) forward_group(GROUP, w, &f, r, &work);
+        for (; r < stop; r++) forward_group(1, w, &f, r, &work);
+    }
+    free(work.memory);
+    return 0;
 }
 
 DISPATCH int sweep_backward(const Sweep *w, long begin, long end) {
-    IN_GROUPS(backward_group)
+    Work work;
+    Sums sums;
+    if (make_work(&work, w)) return 1;
+    if (make_sums(&sums, w->width)) {
+        free(work.memory);
+        return 1;
+    }
+    for (long r = begin; r < end;) {
+        const Field whole = field_of(w, r / w->each), f = summed_in(&sums, whole);
+        const long stop = end_of_state(w, r, end);
+        for (; r + GROUP <= stop; r += GROUP) backward_group(GROUP, w, &f, r, &work), end_group(&sums);
+        for (; r < stop; r++) backward_group(1, w, &f, r, &work), end_group(&sums);
+        hand_over(&sums, &whole);
+    }
+    free(sums.all);
+    free(work.memory);
+    return 0;
 }
