@@ -4,9 +4,11 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from contiformer.benchmarks.contenders import Shape, make_call
 from contiformer.native import library as native
+from contiformer.native import pairs
 from contiformer.nn import ContinuousAttention
 from contiformer.nn.fields import ConcatField, fuse
 from tests.native.gradients import with_gradients
@@ -24,9 +26,8 @@ class Case:
         options = {"rule": "linear", "step_size": 0.5, **options}
         self.attention = ContinuousAttention(d, 2, method="pairwise", **options)
         for field in (self.attention.key_field, self.attention.value_field):
-            if getattr(field, "norm", None) is not None:
-                torch.nn.init.uniform_(field.norm.weight, 0.5, 1.5)
-                torch.nn.init.normal_(field.norm.bias)
+            for parameter in [] if getattr(field, "norm", None) is None else field.norm.parameters():
+                nn.init.normal_(parameter, mean=1, std=0.3)
         self.x = torch.randn(3, lengths, d, requires_grad=True)
         self.times = (3 * torch.rand(3, lengths, dtype=torch.float64)).sort().values
         self.times[:, 4] = self.times[:, 3]
@@ -67,8 +68,7 @@ def test_equals_torch(options, activation, field, calls, without_kernels):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("step_size", [2.0, 0.3, 0.01])
-@pytest.mark.parametrize("d", [8, 32, 40])
+@pytest.mark.parametrize(("d", "step_size"), [(8, 2.0), (8, 0.02), (32, 0.3), (40, 0.3)])
 def test_equals_double_precision(d, step_size):
     case = Case(d, step_size=step_size, causal=True)
     found = case.results()
@@ -85,6 +85,33 @@ def test_ablations_equal_torch(options, without_kernels):
     found = case.results()
     without_kernels()
     assert_same(found, case.results())
+
+
+@pytest.mark.parametrize("change", ["all are masked", "all ask too early"])
+def test_nothing_to_attend_to(change, without_kernels):
+    case = Case(causal=True, queries=4)
+    if change == "all are masked":
+        case.mask[:] = False
+    else:
+        case.queries = case.queries - 10
+    found = case.results()
+    without_kernels()
+    assert_same(found, case.results())
+
+
+def test_only_pairs_that_count_are_followed(monkeypatch):
+    followed = []
+
+    def counted(name, works, items):
+        followed.append(items)
+        return native.share_out(name, works, items)
+
+    monkeypatch.setattr(pairs, "share_out", counted)
+    case = Case(causal=True)
+    case.times[:, 4] += 1e-9
+    case.out()
+    length = case.mask.sum(1)
+    assert followed == [int((length * (length + 1) // 2).sum())] * 2
 
 
 def test_a_sequence_of_which_nothing_is_observed(calls, without_kernels):
@@ -117,7 +144,7 @@ def parameters_of(field):
 
 
 def test_long_sums_lose_no_digits():
-    """Of 400 pairs and 400 steps every parameter has 640,000 terms; summed up in one float they came out 0.4 % off."""
+    """Of 400 pairs and 400 steps every parameter has 640,000 terms; summed up in one float they were 4e-4 off."""
     torch.manual_seed(0)
     states, begin = torch.randn(400, 8, requires_grad=True), torch.zeros(400)
     end = torch.rand(400)
@@ -132,9 +159,9 @@ def test_long_sums_lose_no_digits():
         some = slice(n, n + few)
         ends = field.along(states[some], begin[some], end[some], 400)
         for total, part in zip(exact, torch.autograd.grad(ends.sum(), learned), strict=True):
-            total += part
+            total.add_(part)
     for ours, truth in zip(found[1:], exact, strict=True):
-        assert float((ours - truth).abs().max()) <= 2e-6 * float(truth.abs().max())
+        assert float((ours - truth).abs().max()) <= 1e-5 * float(truth.abs().max())
 
 
 @pytest.mark.parametrize("threads", [2, 5])
@@ -167,8 +194,8 @@ def test_steps_converge_with_order_four():
     with torch.no_grad():
         exact = states.double()
         fine = copy.deepcopy(module).double()
-        for n in range(2000):
-            t, h = n * 0.002, 0.002
+        for n in range(400):
+            t, h = n * 0.01, 0.01
             k1 = fine(t, exact)
             k2 = fine(t + h / 2, exact + h / 2 * k1)
             k3 = fine(t + h / 2, exact + h / 2 * k2)
@@ -185,6 +212,48 @@ class Twice(ConcatField):
         return 2 * super().forward(t, x)
 
 
+class Double(nn.Linear):
+    """A layer that is not what it looks like."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def with_parts(**parts):
+    field = ConcatField(16)
+    for name, part in parts.items():
+        setattr(field, name, part)
+    return field
+
+
+OTHER_FIELDS = {
+    "a subclass": Twice(16),
+    "another field": "linear",
+    "another layer": with_parts(inner=Double(16, 16)),
+    "no bias": with_parts(outer=nn.Linear(16, 16, bias=False)),
+    "another norm": with_parts(norm=nn.RMSNorm(16)),
+    "a norm without gain": with_parts(norm=nn.LayerNorm(16, elementwise_affine=False)),
+    "a norm without shift": with_parts(norm=nn.LayerNorm(16, bias=False)),
+}
+
+
+@pytest.mark.parametrize("field", OTHER_FIELDS.values(), ids=OTHER_FIELDS)
+def test_other_fields_are_followed_in_torch(field, calls, without_kernels):
+    case = Case(causal=True, field=field)
+    found = case.results()
+    assert calls == []
+    without_kernels()
+    assert_same(found, case.results())
+
+
+@pytest.mark.parametrize("field", OTHER_FIELDS.values(), ids=OTHER_FIELDS)
+def test_the_spectral_method_takes_a_field_for_what_it_does(field):
+    case = Case(causal=True, field=field, step_size=0.1)
+    expected = case.out()
+    case.attention.method, case.attention.degree = "spectral", 15
+    torch.testing.assert_close(case.out(), expected, atol=1e-4, rtol=1e-4)
+
+
 def hooked(case):
     case.attention.key_field.norm.register_forward_hook(lambda module, given, out: 2 * out)
     case.attention.value_field.register_forward_hook(lambda module, given, out: 2 * out)
@@ -193,14 +262,12 @@ def hooked(case):
 @pytest.mark.parametrize(
     ("options", "change"),
     [
-        ({"field": Twice(16)}, None),
-        ({"field": "linear"}, None),
         ({"rule": "exact"}, None),
         ({"d": 12}, None),
         ({"masked": False}, lambda case: case.times.requires_grad_()),
         ({}, hooked),
     ],
-    ids=["subclass", "another field", "exact integrals", "odd width", "gradients of times", "hooks"],
+    ids=["exact integrals", "odd width", "gradients of times", "hooks"],
 )
 def test_what_the_kernel_cannot_do_is_done_in_torch(options, change, calls, without_kernels):
     case = Case(causal=True, **options)
@@ -210,6 +277,14 @@ def test_what_the_kernel_cannot_do_is_done_in_torch(options, change, calls, with
     assert calls == []
     without_kernels()
     assert_same(found, case.results())
+
+
+def test_hooks_are_called_by_the_spectral_method_too():
+    case = Case(causal=True, step_size=0.1)
+    hooked(case)
+    expected = case.out()
+    case.attention.method, case.attention.degree = "spectral", 15
+    torch.testing.assert_close(case.out(), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_second_derivatives_are_refused():

@@ -1,7 +1,7 @@
 """What the step size of the paper's algorithm changes: one trained model, its likelihood by every step.
 
-Two trainings differ by more than their steps (``step-size``). What the step does to a model that is trained already can
-be seen without another.
+One training serves all steps: what the step does to a model that is trained already needs no other (``step-size`` has
+those).
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ class _Problem:
         struct.point_to(states=states, **named, **tensors)
         return struct
 
-    @property
     def threads(self) -> int:
-        return threads_for(len(self.begin) * self.steps, _STEPS_PER_THREAD)
+        """How many are worth it."""
+        return max(1, min(len(self.begin), threads_for(len(self.begin) * self.steps, _STEPS_PER_THREAD)))
 
 
 def fits(states: Tensor) -> bool:
@@ -96,7 +96,7 @@ class _Solve(torch.autograd.Function):
         first, *learned = given
         assert first is not None
         ends = torch.empty_like(first)
-        share_out("pairs_forward", [problem.described(first, learned, ends=ends)] * problem.threads, len(first))
+        share_out("pairs_forward", [problem.described(first, learned, ends=ends)] * problem.threads(), len(first))
         ctx.problem = problem
         ctx.save_for_backward(*given)
         return ends
@@ -106,11 +106,12 @@ class _Solve(torch.autograd.Function):
     def backward(ctx: Any, g_ends: Tensor) -> tuple[Tensor | None, ...]:
         states, *learned = saved(ctx)
         problem, g_ends = ctx.problem, g_ends.contiguous()
+        threads = problem.threads()
         # every thread sums the gradients of the parameters for itself
-        sums = [None if x is None else x.new_zeros(problem.threads, *x.shape) for x in learned]
+        sums = [None if x is None else x.new_zeros(threads, *x.shape) for x in learned]
         named = {"g_ends": g_ends, "g_states": torch.empty_like(states), "transposed": learned[0].mT.contiguous()}
         works = []
-        for n in range(problem.threads):
+        for n in range(threads):
             own = {f"g_{k}": None if x is None else x[n] for k, x in zip(_LEARNED, sums, strict=True)}
             works.append(problem.described(states, learned, **named, **own))
         share_out("pairs_backward", works, len(states))

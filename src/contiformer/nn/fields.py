@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from contiformer.native.guard import unhooked
 from contiformer.nn.fused_sweep import SigmoidField
 from contiformer.paths.trajectories import StackedField
 
@@ -91,15 +92,24 @@ def stack_fields(fields: Sequence[nn.Module], dtype: torch.dtype) -> StackedFiel
 
     Equal fields of the paper's form are evaluated together, as one batched product with the fused affine maps.
     """
-    if all(isinstance(f, ConcatField) for f in fields):
-        concat = [f for f in fields if isinstance(f, ConcatField)]
-        if len({(f.activation, f.norm is None) for f in concat}) == 1:
-            return fuse(concat, dtype)
+    concat = [f for f in fields if is_plain(f)]
+    if len(concat) == len(fields) and len({(f.activation, f.norm is None) for f in concat}) == 1:
+        return fuse(concat, dtype)
     return lambda t, x: torch.stack([f(t, state) for f, state in zip(fields, x, strict=True)])
 
 
+def is_plain(field: nn.Module) -> TypeGuard[ConcatField]:
+    """Whether a call of the field is its formula and nothing else: no subclass, no other layers in it, no hooks."""
+    if type(field) is not ConcatField or not unhooked(*field.modules()):
+        return False
+    if any(type(layer) is not nn.Linear or layer.bias is None for layer in (field.inner, field.time, field.outer)):
+        return False
+    norm = field.norm
+    return norm is None or (type(norm) is nn.LayerNorm and norm.weight is not None and norm.bias is not None)
+
+
 def fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> SigmoidField:
-    """Several fields of one kind as one batched affine map, norm and sigmoid."""
+    """Several plain fields of one kind as one batched affine map, norm and sigmoid."""
     width = fields[0].outer.weight.shape[0]
     outer = torch.stack([f.outer.weight for f in fields])
     last = torch.stack([f.outer.bias for f in fields])

@@ -46,6 +46,16 @@ class SigmoidField:
     amplitude: float
     offset: float
 
+    @property
+    def parameters(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """What is learned."""
+        return self.matrix, self.slope, self.bias, self.gain, self.shift
+
+    @property
+    def constants(self) -> tuple[float | None, float, float]:
+        """What is not."""
+        return self.floor, self.amplitude, self.offset
+
     def __call__(self, t: Tensor, x: Tensor) -> Tensor:
         """Derivatives at t [n, B, 1] and x [S, n, B, d], with plain operations."""
         z = torch.baddbmm(
@@ -72,26 +82,24 @@ class SigmoidField:
         """Series and their squares in C, where that was compiled."""
         if not sweep.usable(initial):
             return None
-        parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
-        constants = (self.floor, self.amplitude, self.offset)
-        return sweep.solve(initial, times, pieces, basis, causal, heads, parameters, constants, valid)
+        return sweep.solve(initial, times, pieces, basis, causal, heads, self.parameters, self.constants, valid)
 
     def along(
         self, states: Float[Tensor, "pairs d"], begin: Float[Tensor, " pairs"], end: Float[Tensor, " pairs"], steps: int
     ) -> Float[Tensor, "pairs d"]:
         """Each state after so many Runge-Kutta steps along the only field, in C, which must take these tensors."""
-        parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
-        return pairs.solve(states, begin, end, steps, parameters, (self.floor, self.amplitude, self.offset))
+        assert len(self.matrix) == 1
+        return pairs.solve(states, begin, end, steps, self.parameters, self.constants)
 
     def sweep(
         self, initial: Float[Tensor, "states obs batch d"], times: Tensor, pieces: Pieces, nodes: int, causal: bool
     ) -> Float[Tensor, "two grid states obs batch d"]:
         """Values and x-derivatives at the nodes, by the passes below."""
-        parameters = (self.matrix, self.slope, self.bias, self.gain, self.shift)
-        constants = (self.floor, self.amplitude, self.offset)
         share = -(-times.shape[0] // max(1, min(MAX_SHARES, initial.numel() // SHARE)))
         parts = [
-            _FusedSweep.apply(some.contiguous(), *parameters, SweepPlan.of(when, pieces, nodes, causal), constants)
+            _FusedSweep.apply(
+                some.contiguous(), *self.parameters, SweepPlan.of(when, pieces, nodes, causal), self.constants
+            )
             for some, when in zip(initial.split(share, 1), times.split(share), strict=True)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, 3)

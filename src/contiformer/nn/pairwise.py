@@ -4,8 +4,9 @@ Each interval ``[t_i, u_j]`` is mapped to ``s`` in [-1, 1] by ``τ = (s (u_j - t
 ``dk/ds = f(τ, k) (u_j - t_i) / 2``, and all N x Q systems are solved at once with Runge-Kutta steps of a fixed size.
 This is the oracle of the tests and the baseline of the benchmark; use ``method="spectral"`` for everything else.
 
-Trainings at the paper's smallest steps would take days like this. The paper's own fields are therefore followed in C
-where that was compiled, by the same steps, for the pairs that count; "exact" integrals and other fields stay here.
+Trainings at the paper's smallest steps would take days like this. In float32 on a CPU the paper's own fields are
+therefore followed in C where that was compiled, by the same steps, for the pairs that count, with first derivatives
+only. Float64, "exact" integrals and other fields stay here, and so does everything under ``CONTIFORMER_NATIVE=0``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from contiformer.native import pairs
-from contiformer.native.guard import unhooked, usable
-from contiformer.nn.fields import ConcatField, fuse
+from contiformer.native.guard import usable
+from contiformer.nn.fields import fuse, is_plain
 from contiformer.nn.observations import Observations, last_observed
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.interpolation import PiecewisePolynomial
@@ -60,16 +61,18 @@ def pairwise_attention(
     allowed = seen.valid[:, None, :].expand_as(gap)
     if rule.causal:
         allowed = allowed & (gap >= 0)
+    # of queries at the times, those of rows that are not there have no output
+    wanted = allowed if seen.query_times is not None else allowed & seen.valid[:, :, None]
     keys = key[:, None].expand(-1, end.shape[1], -1, -1)
     values = value[:, None].expand_as(keys)
     if rule.continuous_scores:
-        scores = _mean_along(key_field, keys, start, end, allowed, step_size, rule, product)
+        scores = _mean_along(key_field, keys, start, end, wanted, step_size, rule, product)
         if not rule.normalize_scores:
             scores = scores * gap.unsqueeze(-1).to(scores.dtype)
     else:
         scores = product(end, keys)
     if rule.continuous_values:
-        values = _mean_along(value_field, values, start, end, allowed, step_size, rule, lambda _, v: v)
+        values = _mean_along(value_field, values, start, end, wanted, step_size, rule, lambda _, v: v)
         if not rule.normalize_values:
             values = values * gap.unsqueeze(-1).to(values.dtype)
     scores = scores.permute(0, 3, 1, 2) * rule.scale(key.shape[-1] // heads)
@@ -149,10 +152,7 @@ def _compiled(
     field: nn.Module, x: Tensor, begin: Tensor, end: Tensor, wanted: Tensor, steps: int
 ) -> Float[Tensor, "batch query obs d"] | None:
     """The same in C, with what is not wanted left where it was; None where that cannot be done."""
-    # a subclass may do more than the field does
-    if type(field) is not ConcatField or not unhooked(*field.modules()):
-        return None
-    if begin.requires_grad or not pairs.fits(x) or not usable(x, *field.parameters()):
+    if not is_plain(field) or begin.requires_grad or not pairs.fits(x) or not usable(x, *field.parameters()):
         return None
     which = torch.nonzero(wanted, as_tuple=True)
     return x.index_put(which, fuse([field], x.dtype).along(x[which], begin[which], end[which], steps))
