@@ -100,12 +100,15 @@ def stack_fields(fields: Sequence[nn.Module], dtype: torch.dtype) -> StackedFiel
 
 def is_plain(field: nn.Module) -> TypeGuard[ConcatField]:
     """Whether a call of the field is its formula and nothing else: no subclass, no other layers in it, no hooks."""
-    if type(field) is not ConcatField or not unhooked(*field.modules()):
+    if type(field) is not ConcatField:
         return False
-    if any(type(layer) is not nn.Linear or layer.bias is None for layer in (field.inner, field.time, field.outer)):
+    layers, norm = (field.inner, field.time, field.outer), field.norm
+    if any(type(layer) is not nn.Linear or layer.bias is None for layer in layers):
         return False
-    norm = field.norm
-    return norm is None or (type(norm) is nn.LayerNorm and norm.weight is not None and norm.bias is not None)
+    if norm is None:
+        return unhooked(field, *layers)
+    whole = type(norm) is nn.LayerNorm and norm.weight is not None and norm.bias is not None
+    return whole and unhooked(field, *layers, norm)
 
 
 def fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> SigmoidField:
