@@ -80,9 +80,13 @@ def _grid(table: str, protocol: Protocol) -> list[Cell]:
     ]
 
 
+def options_of(table: str, variant: str) -> Options:
+    """Parameters of EventPredictor."""
+    return {**COMMON, **VARIANTS[table][variant]}
+
+
 def _run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
-    options = VARIANTS[cell.table][cell.model]
-    return events.train(cell, {**COMMON, **options}, budget, verbose)
+    return events.train(cell, options_of(cell.table, cell.model), budget, verbose)
 
 
 def _twins(cell: Cell) -> list[Cell]:

@@ -57,7 +57,7 @@ def _scored(model: EventPredictor, data: EventSet, **how: Any) -> Metrics:
 def _trained(data: str, seed: int, budget: Budget, verbose: int) -> tuple[EventPredictor, EventSet]:
     """A model with exact trajectories and the paper's two-point rule, and what it is asked about."""
     learning, dev, test, _ = events.parts(data, FOLD)
-    options = {**ablations.COMMON, **ablations.VARIANTS["quadrature"]["linear"]}
+    options = ablations.options_of("quadrature", "linear")
     short = events.QUICK if budget == "quick" else {}
     model = EventPredictor(**options, **short, seed=seed, verbose=verbose)
     model.fit(learning, validation_data=dev).whole()

@@ -28,9 +28,8 @@ def grid(protocol: Protocol) -> list[Cell]:
 
 def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """As in the table of whole sequences, but for what is kept of them in all three parts."""
-    options = {**ablations.COMMON, **ablations.VARIANTS["step-size"][cell.model]}
     first = QUICK_EVENTS if budget == "quick" else EVENTS
-    return events.train(cell, options, budget, verbose, first=first)
+    return events.train(cell, ablations.options_of("step-size", cell.model), budget, verbose, first=first)
 
 
 EXPERIMENT = replace(
@@ -42,6 +41,6 @@ EXPERIMENT = replace(
     twins=lambda cell: (),
     note=(
         f"Not in the paper, which trains on whole sequences. Of every sequence in train, dev and test part the first "
-        f"{EVENTS} events: of all 500 the smaller steps would take days each. {ablations.STEP_SIZE.note}"
+        f"{EVENTS} events: of all 500 the smallest steps would take days each. {ablations.STEP_SIZE.note}"
     ),
 )

@@ -77,28 +77,17 @@ def solve(
     """
     # the kernel reads doubles
     problem = _Problem(begin.double().contiguous(), end.double().contiguous(), steps, constants)
-    return _Solve.apply(states, *parameters, problem)
+    return _Solve.apply(problem, states, *parameters)
 
 
 class _Solve(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        states: Tensor,
-        matrix: Tensor,
-        slope: Tensor,
-        bias: Tensor,
-        gain: Tensor | None,
-        shift: Tensor | None,
-        problem: _Problem,
-    ) -> Tensor:
-        given = [None if x is None else x.contiguous() for x in (states, matrix, slope, bias, gain, shift)]
-        first, *learned = given
-        assert first is not None
+    def forward(ctx: Any, problem: _Problem, states: Tensor, *parameters: Tensor | None) -> Tensor:
+        first, learned = states.contiguous(), [None if x is None else x.contiguous() for x in parameters]
         ends = torch.empty_like(first)
         share_out("pairs_forward", [problem.described(first, learned, ends=ends)] * problem.threads(), len(first))
         ctx.problem = problem
-        ctx.save_for_backward(*given)
+        ctx.save_for_backward(first, *learned)
         return ends
 
     @staticmethod
@@ -115,4 +104,4 @@ class _Solve(torch.autograd.Function):
             own = {f"g_{k}": None if x is None else x[n] for k, x in zip(_LEARNED, sums, strict=True)}
             works.append(problem.described(states, learned, **named, **own))
         share_out("pairs_backward", works, len(states))
-        return named["g_states"], *(None if total is None else total.sum(0) for total in sums), None
+        return None, named["g_states"], *(None if total is None else total.sum(0) for total in sums)

@@ -4,7 +4,7 @@ Each interval ``[t_i, u_j]`` is mapped to ``s`` in [-1, 1] by ``τ = (s (u_j - t
 ``dk/ds = f(τ, k) (u_j - t_i) / 2``, and all N x Q systems are solved at once with Runge-Kutta steps of a fixed size.
 This is the oracle of the tests and the baseline of the benchmark; use ``method="spectral"`` for everything else.
 
-Trainings at the paper's smallest steps would take days like this. In float32 on a CPU the paper's own fields are
+Trainings at the paper's smallest steps take hours to days like this. In float32 on a CPU the paper's own fields are
 therefore followed in C where that was compiled, by the same steps, for the pairs that count, with first derivatives
 only. Float64, "exact" integrals and other fields stay here, and so does everything under ``CONTIFORMER_NATIVE=0``.
 """
