@@ -1,25 +1,21 @@
-"""What ContiFormer should be like for classification: cross-validation within training parts, test data unread.
+"""Cross-validation of ContiFormer's defaults for classification, within training parts; test data unread."""
 
-Run as ``python benchmarks/choices.py heads`` (ten minutes on one core) or ``python benchmarks/choices.py layers``
-(twenty); each prints a line of JSON for each case.
-"""
+from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from contiformer import Classifier
-from contiformer.data.catalog.drop import drop_points
-from contiformer.data.catalog.uea import load_uea
+from contiformer import Classifier, TrainingOptions
+from contiformer.data.catalog import drop_points, load_uea
 
 FOLDS = 3
-#: Series of a large set that are looked at.
+#: Series of a large set that are used.
 MOST = 900
 PAPER: dict[str, Any] = {"norm": "end", "encoding_scale": 1.0}
-#: What is compared, and where.
+#: Variants of each default, and the sets and shares of dropped points to compare them on.
 CHOICES: dict[str, tuple[dict[str, dict[str, Any]], list[tuple[str, float]]]] = {
     "heads": (
         {"4 heads": {**PAPER, "n_heads": 4}, "8 heads": {**PAPER, "n_heads": 8}},
@@ -40,7 +36,7 @@ CHOICES: dict[str, tuple[dict[str, dict[str, Any]], list[tuple[str, float]]]] = 
 
 
 def held_out_scores(name: str, drop: float, options: dict[str, Any]) -> dict[str, float]:
-    """Accuracy and mean negative log-likelihood of series that a model has not seen."""
+    """Accuracy and mean negative log-likelihood on held-out folds."""
     data = drop_points(load_uea(name, "train"), drop, 0)
     if len(data) > MOST:
         data = data.select(list(np.random.default_rng(0).permutation(len(data))[:MOST]))
@@ -48,15 +44,16 @@ def held_out_scores(name: str, drop: float, options: dict[str, Any]) -> dict[str
     sums = {"accuracy": 0.0, "loss": 0.0}
     for fold, (train, held_out) in enumerate(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(kinds, kinds)):
         # the last weights: nothing is chosen by what is held out
-        model = Classifier(backbone_options=options, keep="last", seed=fold, verbose=0).fit(data.select(list(train)))
+        training = TrainingOptions(keep="last", seed=fold, verbose=0)
+        model = Classifier(backbone_options=options, training=training).fit(data.select(list(train)))
         scores = model.evaluate(data.select(list(held_out)))
         sums = {key: total + scores[key] * len(held_out) for key, total in sums.items()}
     return {key: round(total / len(kinds), 4) for key, total in sums.items()}
 
 
-if __name__ == "__main__":
-    variants, places = CHOICES[sys.argv[1]]
+def compare(choice: str) -> Iterator[dict[str, Any]]:
+    """Scores of each variant of a default on each set, one after the other."""
+    variants, places = CHOICES[choice]
     for name, drop in places:
         for variant, options in variants.items():
-            scores = held_out_scores(name, drop, options)
-            print(json.dumps({"data": name, "drop": drop, "variant": variant, **scores}), flush=True)
+            yield {"data": name, "drop": drop, "variant": variant, **held_out_scores(name, drop, options)}

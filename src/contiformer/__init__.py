@@ -1,4 +1,5 @@
 """Continuous-time transformers for irregular time series."""
+# ruff: noqa: F401
 
 from __future__ import annotations
 
@@ -9,21 +10,17 @@ from contiformer.lazy import lazy_names
 if TYPE_CHECKING:
     from contiformer.backbones import ContiFormer
     from contiformer.estimators import Classifier, EventPredictor, Forecaster, Interpolator, Regressor
+    from contiformer.training import TrainingOptions
 
 __version__ = "0.1.0"
 
-__all__ = ["Classifier", "ContiFormer", "EventPredictor", "Forecaster", "Interpolator", "Regressor", "__version__"]
-
-
 # torch is imported with the first model, not with the package: `contiformer --help` answers at once
-__getattr__ = lazy_names(
+__getattr__, __all__ = lazy_names(
     __name__,
     {
-        "Classifier": "estimators",
-        "ContiFormer": "backbones",
-        "EventPredictor": "estimators",
-        "Forecaster": "estimators",
-        "Interpolator": "estimators",
-        "Regressor": "estimators",
+        "backbones": ["ContiFormer"],
+        "estimators": ["Classifier", "EventPredictor", "Forecaster", "Interpolator", "Regressor"],
+        "training": ["TrainingOptions"],
     },
 )
+__all__ += ["__version__"]

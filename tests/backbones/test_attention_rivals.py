@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contiformer.backbones.encoder_layer import EncoderLayer
+from contiformer.backbones.encoder_layer import EncoderLayer, TokenEmbedding, visible
 from contiformer.backbones.mtan import MTAN, MultiTimeAttention
 from contiformer.backbones.nstka import NSTKA, SpectralMixtureKernel
 from contiformer.backbones.recurrence import Rows
-from contiformer.backbones.tokens import TokenEmbedding, visible
 from contiformer.backbones.transformer import Transformer
 from contiformer.backbones.tst import TST, BatchNormLayer, _places
 from contiformer.data.batch import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -38,6 +38,14 @@ TOLERANCE = {"contiformer": 1e-5, "contiformer-norm-encoding_scale": 2e-5}
 WITHOUT_EFFECT: dict[str, str] = {}
 
 
+def option_names(kind: type[Backbone]) -> set[str]:
+    """The keywords of the constructor, those that it hands on among them."""
+    names = set(inspect.signature(kind).parameters)
+    for hint in get_type_hints(kind.__init__).values():
+        names |= set(get_type_hints(get_args(hint)[0])) if get_origin(hint) is Unpack else set()
+    return names
+
+
 @dataclass(frozen=True)
 class Case:
     """A backbone with options."""
@@ -50,7 +58,7 @@ class Case:
 
     def make(self, seed: int = 0, **options: Any) -> Backbone:
         torch.manual_seed(seed)
-        known = inspect.signature(BACKBONES[self.name]).parameters
+        known = option_names(BACKBONES[self.name])
         tiny = {name: size for name, size in TINY.items() if name in known}
         return make_backbone(
             self.name, CHANNELS, **{"d_model": WIDTH, "dropout": 0.0, **tiny, **self.options, **options}
@@ -64,16 +72,10 @@ class Case:
         return TOLERANCE.get(str(self), TOLERANCE.get(self.name, 1e-10))
 
 
-def takes_causal(name: str) -> bool:
-    # ContiFormer hands all its options on
-    return name == "contiformer" or "causal" in inspect.signature(BACKBONES[name]).parameters
-
-
 CASES = [
     *(Case(name) for name in BACKBONES),
-    *(Case(name, {"causal": True}) for name in BACKBONES if takes_causal(name)),
-    # as Classifier has it
-    Case("contiformer", {"norm": "entry", "encoding_scale": 0.3}),
+    *(Case(name, {"causal": True}) for name in BACKBONES if BACKBONES[name].causal_option),
+    *(Case(name, dict(options)) for name, kind in BACKBONES.items() for options in kind.defaults.values()),
 ]
 CAN = {str(case): case.make().capabilities for case in CASES}
 every_backbone = pytest.mark.parametrize("case", CASES, ids=str)
@@ -118,6 +120,26 @@ def rows_of(batch: Batch, row: int, length: int) -> Batch:
     """One series without its padding."""
     one = batch[row : row + 1]
     return Batch(one.times[:, :length], one.values[:, :length], one.observed[:, :length], one.lengths)
+
+
+@every_backbone
+def test_capabilities_are_known_without_the_model(case):
+    kind = BACKBONES[case.name]
+    assert kind.capabilities_for(**case.options) == CAN[str(case)]
+    assert kind.capabilities == CAN[case.name]
+    if "causal" in inspect.signature(kind).parameters:
+        assert kind.causal_option
+    if not kind.causal_option:
+        with pytest.raises(ValueError, match="does not fit"):
+            make_backbone(case.name, CHANNELS, causal=True)
+
+
+@every_backbone
+def test_defaults_of_tasks_are_options(case):
+    kind = BACKBONES[case.name]
+    assert set(kind.defaults) <= {"classification", "regression", "interpolation", "forecasting", "events"}
+    for options in (*kind.defaults.values(), *kind.former_defaults.values()):
+        assert case.make(**options).d_model == WIDTH
 
 
 @every_backbone
@@ -329,6 +351,35 @@ def test_saved_and_loaded_it_says_the_same(case):
     other.load_state_dict(load(save(model.state_dict())))
     assert torch.equal(model(batch), other(batch))
     assert torch.equal(model(batch, queries), other(batch, queries))
+
+
+@every_backbone
+def test_attention_weights_are_shares_of_the_points(case):
+    batch = draw_batch(case, dtype=torch.float32)
+    queries = draw_queries(case, batch)
+    model = case.make().eval()
+    weights = model.attention_weights(batch, queries)
+    if weights is None:
+        return
+    assert weights.shape[0::2] == (3, 5)
+    assert weights.shape[3] == 7
+    if not CAN[str(case)].causal:
+        assert largest(weights.sum(-1) - 1) < 1e-5
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+@every_causal
+def test_stream_is_equal_to_a_pass_over_the_whole_series(case):
+    model = case.double()
+    stream = model.stream()
+    if stream is None:
+        return
+    batch = draw_batch(case, (6,))
+    batch = replace(batch, observed=torch.ones_like(batch.observed))
+    later = batch.times[:, -1:] + 0.3
+    states = torch.stack([stream.append(*row) for row in zip(batch.values[0], batch.times[0].tolist(), strict=True)])
+    assert largest(states - model(batch)[0]) < 1e-5
+    assert largest(stream.at(float(later)) - model(batch, later)[0, 0]) < 1e-5
 
 
 @every_backbone

@@ -180,6 +180,7 @@ def test_reference_times_are_where_the_inner_layers_are_sampled():
     assert largest(at_times - model(values, times, None, queries)) < 1e-8
 
 
+@pytest.mark.no_array_checks
 @pytest.mark.parametrize(
     ("reference", "complaint"),
     [
@@ -330,6 +331,7 @@ def test_nan_that_is_marked_observed_is_refused():
         make_model()(values, times, torch.ones_like(values, dtype=torch.bool))
 
 
+@pytest.mark.no_array_checks
 @pytest.mark.parametrize(
     ("argument", "change"),
     [

@@ -12,12 +12,11 @@ from torch.distributions import Independent, MultivariateNormal, Normal, kl_dive
 
 from contiformer.backbones import cadn
 from contiformer.backbones.cadn import CADN
+from contiformer.backbones.flow import Flow, states_along
 from contiformer.backbones.latent_ode import LatentODE, LatentODERNN, backwards, standard_divergence
 from contiformer.backbones.neural_cde import NeuralCDE
 from contiformer.backbones.neural_ode import NeuralODE
-from contiformer.backbones.ode_rnn import Flow
 from contiformer.backbones.recurrence import Rows
-from contiformer.backbones.trajectory import states_along
 from contiformer.data import Series, collate
 from contiformer.data.batch import Batch
 from contiformer.paths.interpolation import interpolate

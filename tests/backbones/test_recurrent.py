@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from contiformer.backbones.flow import Flow
 from contiformer.backbones.gru_d import GRUD, time_missed
 from contiformer.backbones.gru_dt import GRUDt
-from contiformer.backbones.ode_rnn import ODERNN, Flow
+from contiformer.backbones.ode_rnn import ODERNN
 from contiformer.backbones.recurrence import Rows, state_after
 from contiformer.data import Series, collate
 from contiformer.data.batch import Batch
-from contiformer.nn.windows import time_since_observed
+from contiformer.nn.local_features import time_since_observed
 from tests.problems import largest, normal, sorted_times
 
 CHANNELS, WIDTH = 3, 8

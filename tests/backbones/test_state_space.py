@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.backbones.cru import CRU
-from contiformer.backbones.kalman import Belief, FastTransition, Transition, flow_and_noise, moved
+from contiformer.backbones.cru import CRU, Belief, FastTransition, Transition, flow_and_noise, moved
 from contiformer.backbones.recurrence import Rows
-from contiformer.backbones.s5 import S5, LinearSystem, hippo_eigenvectors
-from contiformer.backbones.scan import linear_scan
+from contiformer.backbones.s5 import S5, LinearSystem, hippo_eigenvectors, linear_scan
 from contiformer.data import Series, collate
 from contiformer.data.batch import Batch
 from tests.problems import largest, normal, sorted_times
@@ -209,7 +207,7 @@ def test_the_fast_transition_is_the_slow_one_with_the_same_matrix():
     assert largest(vectors @ vectors.T - torch.eye(6)) < 1e-12
     rates = fast.mixing(law.mean).softmax(-1) @ fast.rates
     expected = moved(law, *flow_and_noise(vectors * rates.unsqueeze(1) @ vectors.T, F.softplus(fast.log_noise), gaps))
-    for ours, theirs in zip(fast.prepared()(law, gaps).parts, expected.parts, strict=True):
+    for ours, theirs in zip(fast.prepared()(law, gaps), expected, strict=True):
         assert largest(ours - theirs) < 1e-9
 
 
@@ -257,7 +255,8 @@ def test_cru_is_the_exact_kalman_filter_where_the_model_is_linear_and_pairs_are_
     predict = model.transition.prepared()
     after = model.filtered(rows, predict)
     passed, elapsed = rows.until(queries)
-    found = predict(after.pick(passed).flat, (elapsed * model.time_scale).flatten())
+    flat = Belief(*(part.flatten(0, 1) for part in after.pick(passed)))
+    found = predict(flat, (elapsed * model.time_scale).flatten())
     states = model(batch, queries)
     for row in range(3):
         for number, query in enumerate(queries[row]):

@@ -1,9 +1,13 @@
-"""The accuracy benchmark: what was measured is kept, and not measured again."""
+"""The accuracy benchmark: measured figures are kept, shown with their source, and not measured again."""
 
 import json
 
-from contiformer.benchmarks import accuracy
-from contiformer.benchmarks.accuracy import Case, measure, summary
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks import accuracy
+from benchmarks.__main__ import app
+from benchmarks.accuracy import Case, measure, summary
 
 
 def test_runs_are_written_one_by_one_and_not_repeated(monkeypatch, tmp_path):
@@ -13,7 +17,7 @@ def test_runs_are_written_one_by_one_and_not_repeated(monkeypatch, tmp_path):
         asked.append(seed)
         return {"accuracy": 0.5 + 0.1 * seed, "seconds": 1.0}
 
-    monkeypatch.setitem(accuracy.CASES, "toy", Case("toy", "by hand", "accuracy", "max", 0.59, run))
+    monkeypatch.setitem(accuracy.CASES, "toy", Case("toy", "by hand", "accuracy", run))
     path = tmp_path / "not there yet" / "accuracy.json"
     said = []
     measure(["toy"], [0, 1], path, 0, said.append)
@@ -23,10 +27,26 @@ def test_runs_are_written_one_by_one_and_not_repeated(monkeypatch, tmp_path):
     assert all({"cpu", "threads", "commit", "date"} <= set(row["machine"]) for row in rows)
     assert len(said) == 3
     (line,) = summary(rows)
-    assert line == ("toy", "accuracy", "0.6", "0.5 0.6 0.7", "≥ 0.59 ✓", "1")
+    assert line == ("toy", "accuracy", "0.6", "0.5 0.6 0.7", "1", rows[0]["machine"]["commit"], "by hand")
 
 
-def test_a_missed_bar_is_shown(monkeypatch):
-    monkeypatch.setitem(accuracy.CASES, "toy", Case("toy", "", "mse", "min", 0.2, lambda seed, verbose: {}))
-    (line,) = summary([{"case": "toy", "seed": 0, "metrics": {"mse": 0.3, "seconds": 2.0}}])
-    assert line[4] == "≤ 0.2 ✗"
+def test_figures_are_shown_with_their_source(monkeypatch, tmp_path):
+    monkeypatch.setitem(accuracy.CASES, "toy", Case("toy", "by hand", "mse", lambda seed, verbose: {"mse": 0.25}))
+    done = CliRunner().invoke(app, ["accuracy", "--case", "toy", "--seeds", "1", "--output", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "toy seed 0: mse 0.25" in done.stdout
+    for text in ("by hand", "commit"):
+        assert text in done.stdout
+
+
+def test_every_case_has_its_recipe():
+    assert {"RacketSports-0", "ILI-24", "pendulum", "spirals", "mortality"} <= set(accuracy.CASES)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [(("accuracy", "--case", "toys"), "--case"), (("choices", "head"), "heads")]
+)
+def test_unknown_names_are_rejected(words, told):
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert told in done.output

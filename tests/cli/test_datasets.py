@@ -7,8 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from contiformer.cli.datasets import app
-from contiformer.data.catalog import registry
-from contiformer.data.catalog.info import DatasetInfo, Form, Source
+from contiformer.data.catalog import DATASETS, DatasetInfo, FileForm, Source
 from tests.data.catalog.test_download import Site, serving
 
 
@@ -29,8 +28,8 @@ def test_the_list_has_every_set(words):
     result = _run(*words)
     assert result.exit_code == 0
     lines = {line.split()[0]: line for line in result.stdout.splitlines()[1:]}
-    assert lines.keys() == registry.DATASETS.keys()
-    for name, info in registry.DATASETS.items():
+    assert lines.keys() == DATASETS.keys()
+    for name, info in DATASETS.items():
         assert f" {info.task} " in lines[name]
         assert info.sizes_text() in lines[name]
         assert info.licence in lines[name]
@@ -38,7 +37,7 @@ def test_the_list_has_every_set(words):
     assert "www.timeseriesclassification.com" in lines["Libras"]
 
 
-def test_the_list_says_what_is_here(shared):
+def test_the_list_marks_sets_on_this_machine(shared):
     lines = {line.split()[0]: line for line in _run().stdout.splitlines()[1:]}
     assert " yes " in lines["Libras"]
     assert str(shared / "uea" / "Libras") in lines["Libras"]
@@ -51,7 +50,7 @@ def test_the_list_on_a_narrow_terminal(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     text = re.sub(r"\x1b\[[0-9;]*m", "", _run().stdout)
     assert max(map(len, text.splitlines())) <= 80
-    for name, info in registry.DATASETS.items():
+    for name, info in DATASETS.items():
         assert re.search(rf"^{name} +{info.task} ", text, re.M)
     assert "train 180, test 180, length 45" in text
 
@@ -66,7 +65,7 @@ def test_the_list_needs_neither_torch_nor_polars():
     assert done.stdout.strip() == "[]"
 
 
-def test_info_of_what_is_here(shared):
+def test_info_of_a_set_on_this_machine(shared):
     result = _run("info", "libras")
     assert result.exit_code == 0
     assert "https://www.timeseriesclassification.com/aeon-toolkit/Libras.zip" in result.stdout
@@ -74,7 +73,7 @@ def test_info_of_what_is_here(shared):
     assert "8,100" in result.stdout  # points of the summary: 180 series of 45
 
 
-def test_info_of_what_is_not_here():
+def test_info_of_a_missing_set():
     result = _run("info", "Epilepsy")
     assert result.exit_code == 0
     assert "lengths" not in result.stdout
@@ -104,13 +103,13 @@ def test_verify_finds_a_broken_file(cache):
     assert result.stdout.startswith("wrong")
 
 
-def test_verify_of_nothing():
+def test_verify_of_a_missing_set():
     result = _run("verify", "Libras")
     assert result.exit_code == 1
     assert "Libras is not here" in result.stderr
 
 
-def test_a_download_that_is_not_direct():
+def test_set_without_direct_download_is_rejected():
     result = _run("download", "MIMIC-II")
     assert result.exit_code == 1
     assert "no direct download" in result.stderr
@@ -123,9 +122,9 @@ def test_download(cache, tmp_path, monkeypatch):
         body = site.files["/data.bin"]
         source = Source(f"{site.url}/data.bin", "x/data.bin", hashlib.sha256(body).hexdigest())
         info = DatasetInfo(
-            "Tiny", "events", {"bytes": len(body)}, "none", "x", (Form(("x/data.bin",)),), "a:b", (source,)
+            "Tiny", "events", {"bytes": len(body)}, "none", "x", (FileForm(("x/data.bin",)),), "a:b", (source,)
         )
-        monkeypatch.setitem(registry.DATASETS, "Tiny", info)
+        monkeypatch.setitem(DATASETS, "Tiny", info)
         result = _run("download", "Tiny")
         assert result.exit_code == 0
         assert result.stdout.strip() == str(cache / "x")
@@ -134,7 +133,7 @@ def test_download(cache, tmp_path, monkeypatch):
         assert (tmp_path / "there" / "x" / "data.bin").read_bytes() == body
         assert _run("verify", "Tiny").stdout.startswith("ok")
         wrong = DatasetInfo(**{**vars(info), "sources": (Source(source.url, source.target, "0" * 64),)})
-        monkeypatch.setitem(registry.DATASETS, "Tiny", wrong)
+        monkeypatch.setitem(DATASETS, "Tiny", wrong)
         result = _run("download", "Tiny", "--to", str(tmp_path / "elsewhere"))
         assert result.exit_code == 1
         assert "sha256" in result.stderr

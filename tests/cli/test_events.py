@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from contiformer.benchmarks import event_speed
+from benchmarks import events as event_speed
 from contiformer.data.readers.jsonl import write_events
 from contiformer.data.synthetic import hawkes_set
 from contiformer.estimators import EventPredictor
-from contiformer.reports.events import exponential_distance
+from contiformer.plots.events import exponential_distance
 from tests.cli.conftest import TINY, run
 
 COLUMNS = ("--id", "customer", "--time", "hour", "--type", "product")
@@ -79,7 +79,7 @@ def test_a_run_has_its_files_and_metrics(ordered):
     assert "backbone contiformer (now thp)" in _error(run(*words, "--backbone", "thp"), 1)
 
 
-def test_a_run_that_was_stopped_goes_on(ordered, tmp_path):
+def test_stopped_run_resumes(ordered, tmp_path):
     folder, words, _ = ordered
     other = tmp_path / "stopped"
     shutil.copytree(folder, other)
@@ -99,7 +99,7 @@ def test_a_set_of_the_catalogue_has_its_parts(monkeypatch, sequences, tmp_path):
         asked.append((name, fold, split))
         return sequences[{"train": slice(0, 6), "dev": slice(6, 8), "test": slice(8, 12)}[split]]
 
-    monkeypatch.setattr("contiformer.cli.event_source.load_events", load)
+    monkeypatch.setattr("contiformer.data.catalog.load_events", load)
     monkeypatch.chdir(tmp_path)
     result = run("train", "events", "--data", "mimic-ii", "--fold", "2", "--backbone", "rmtpp", *TINY)
     assert result.exit_code == 0, result.output
@@ -135,13 +135,13 @@ def test_a_set_of_the_catalogue_has_its_parts(monkeypatch, sequences, tmp_path):
         (("--data", "hawkes", "--config", "nowhere.yaml"), 1, "nowhere.yaml: there is no such file"),
     ],
 )
-def test_wrong_words_are_one_line(words, code, said, tmp_path, monkeypatch):
+def test_wrong_options_are_reported_in_one_line(words, code, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert said in _error(run("train", "events", *words), code)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_options_of_events_are_for_events(table):
+def test_series_reject_options_of_events(table):
     for option in (("--type", "kind"), ("--fold", "1")):
         words = ("train", "classification", "--data", table, "--time", "t", *option)
         assert "classification has no use for it" in _error(run(*words), 2)
@@ -239,7 +239,7 @@ def test_dates_stay_dates(orders, hawkes, tmp_path):
     assert "times of --input are dates" in _error(run("predict", hawkes, "--input", dated), 1)
 
 
-def test_other_tasks_refuse_options_of_events(classified, table):
+def test_runs_of_series_reject_options_of_events(classified, table):
     folder, _, _ = classified
     assert "--n" in _error(run("predict", folder, "--input", table, "--n", "2"), 2)
     assert "--type" in _error(run("evaluate", folder, "--data", table, "--type", "kind"), 2)
@@ -262,7 +262,7 @@ def test_the_distance_of_residuals():
     assert exponential_distance(2 * right) == pytest.approx(0.25, abs=0.002)
 
 
-def test_ratios_of_speed(monkeypatch, sequences):
+def test_event_speed_benchmark(monkeypatch, sequences):
     monkeypatch.setattr(event_speed, "load_events", lambda name: sequences)
     document = event_speed.run(budget=0.1, history=30, sets={"MIMIC-II": 4})
     assert [line[0] for line in event_speed.rows(document)] == [

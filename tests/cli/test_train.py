@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+import typer
 
-from contiformer.cli.settings import checked, merged, parse_assignments
+from contiformer.cli.settings import checked, merged, parse_assignments, read_settings
 from contiformer.estimators import Classifier, Forecaster, Regressor
 from tests.cli.conftest import TINY, run
 
@@ -38,7 +41,7 @@ def _process(*words, **options):
     )
 
 
-def test_a_run_has_a_table_its_files_and_what_to_do_next(classified):
+def test_run_prints_metrics_files_and_next_commands(classified):
     folder, _, result = classified
     assert re.search(r"accuracy\s*│\s*[\d.]+\s*│\s*[\d.]+", result.stdout)
     for command in ("evaluate", "predict", "plot"):
@@ -52,7 +55,13 @@ def test_a_run_has_a_table_its_files_and_what_to_do_next(classified):
     assert Path(start["data"]["data"]).is_absolute()
 
 
-def test_a_second_start_only_says_so(classified):
+def test_wrong_parameters_leave_no_run_folder(tmp_path):
+    result = run("train", "classification", "--data", "spirals", "--set", "d_model=0", "--output", tmp_path / "run")
+    assert "d_model must be at least 1, got 0" in _error(result, 1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_finished_run_is_not_trained_again(classified):
     folder, words, _ = classified
     before = (folder / "model.safetensors").stat().st_mtime_ns
     result = run(*words)
@@ -61,13 +70,13 @@ def test_a_second_start_only_says_so(classified):
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_other_options_are_refused_by_name(classified):
+def test_resuming_with_other_options_names_them(classified):
     _, words, _ = classified
     error = _error(run(*words, "--set", "dropout=0.5", "--drop", "0.1"), 1)
     assert "drop 0.0 (now 0.1), dropout 0.2 (now 0.5)" in error
 
 
-def test_what_says_where_and_not_what_may_differ(classified):
+def test_runtime_options_may_differ_when_resuming(classified):
     _, words, _ = classified
     assert run(*words, "--set", "num_workers=1").exit_code == 0
 
@@ -97,7 +106,7 @@ def test_what_says_where_and_not_what_may_differ(classified):
         (("interpolation", "--data", "spirals", "--targets", "x"), 2, "--targets"),
     ],
 )
-def test_wrong_words_are_one_line(words, code, said, tmp_path, monkeypatch):
+def test_wrong_options_are_reported_in_one_line(words, code, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert said in _error(run("train", *words), code)
     assert list(tmp_path.iterdir()) == []
@@ -114,7 +123,7 @@ def test_wrong_words_are_one_line(words, code, said, tmp_path, monkeypatch):
         ("max_epochs: true", 2, "max_epochs must be a whole number"),
     ],
 )
-def test_a_wrong_configuration_is_one_line(text, code, said, tmp_path):
+def test_wrong_configuration_is_reported_in_one_line(text, code, said, tmp_path):
     path = tmp_path / "settings.yaml"
     path.write_text(text)
     error = _error(
@@ -151,11 +160,68 @@ def test_settings_are_converted_and_merged():
     both = merged({"backbone_options": {"n_heads": 4, "rule": "x"}, "seed": 1}, found)
     assert both["backbone_options"] == {"n_heads": 2, "rule": "x"}
     assert both["seed"] == 1
+    nested = parse_assignments(["training.max_epochs=2", "seed=1"])
+    assert checked(Classifier, nested, "--set") == {"max_epochs": 2, "seed": 1}
     assert checked(Regressor, {"frames": [2, 3]}, "") == {"frames": (2, 3)}
     assert checked(Forecaster, {"quantiles": [0.1, 0.9]}, "") == {"quantiles": (0.1, 0.9)}
 
 
-def test_the_configuration_of_a_run_is_one_for_another(classified, table, tmp_path):
+@dataclass
+class Inner:
+    epochs: int = 1
+    rate: float = 0.1
+    keep: Literal["best", "last"] = "best"
+
+
+@dataclass
+class Outer:
+    size: int = 8
+    inner: Inner | None = None
+    run_dir: str | None = None
+
+
+def test_fields_of_a_nested_dataclass_are_set_by_path_by_mapping_or_alone():
+    by_path = parse_assignments(["inner.epochs=2", "inner.rate=1e-3"])
+    assert checked(Outer, by_path, "--set") == {"epochs": 2, "rate": 0.001}
+    assert checked(Outer, {"size": 4, "inner": {"keep": "last"}}, "") == {"size": 4, "keep": "last"}
+    assert checked(Outer, {"epochs": 3, "size": 4}, "") == {"epochs": 3, "size": 4}
+    assert checked(Outer, {"inner": None}, "") == {}
+    assert merged(checked(Outer, {"inner": {"epochs": 5}}, ""), checked(Outer, {"epochs": 6}, "")) == {"epochs": 6}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"inner": {"epoch": 2}}, "Inner has no parameter 'epoch'; did you mean 'epochs'"),
+        ({"epoch": 2}, "Outer has no parameter 'epoch'; did you mean 'epochs'"),
+        ({"inner": {"epochs": "many"}}, "epochs must be a whole number, not 'many'"),
+        ({"keep": "both"}, "keep must be 'best' or 'last', not 'both'"),
+        ({"inner": 3}, "inner must be a mapping or null, not 3"),
+        ({"run_dir": "x"}, "use --output"),
+        ({"epochs": 2, "inner": {"epochs": 3}}, "epochs is given twice, also as inner.epochs"),
+    ],
+)
+def test_nested_settings_are_checked_like_others(settings, said):
+    with pytest.raises(typer.BadParameter, match=re.escape(said)):
+        checked(Outer, settings, "--set")
+
+
+def test_runs_and_configurations_of_older_versions_are_understood(classified, tmp_path):
+    folder, words, _ = classified
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    start = json.loads((older / "run.json").read_text())
+    del start["parameters"]["validation_limit"], start["parameters"]["warp"]
+    start["parameters"] |= {"as_published": False, "past": None}
+    (older / "run.json").write_text(json.dumps(start))
+    assert "is finished" in run(*words[:-1], older).stdout
+    path = tmp_path / "config.json"
+    flat = {"d_model": 8, "max_epochs": 2, "most_validated": 64, "run_dir": "elsewhere"}
+    path.write_text(json.dumps({"format": 3, "parameters": flat}))
+    assert read_settings(path) == {"d_model": 8, "max_epochs": 2, "validation_limit": 64}
+
+
+def test_configuration_of_a_run_can_be_reused(classified, table, tmp_path):
     folder, _, _ = classified
     words = ("train", "classification", "--data", table, *COLUMNS, "--config", folder / "config.json")
     assert run(*words, "--output", tmp_path / "again").exit_code == 0
@@ -165,7 +231,7 @@ def test_the_configuration_of_a_run_is_one_for_another(classified, table, tmp_pa
 
 
 @pytest.mark.parametrize("task", ["forecasting", "regression"])
-def test_the_other_tasks(task, table, tmp_path):
+def test_forecasting_and_regression(task, table, tmp_path):
     own = {"forecasting": ("--set", "horizon=2", "--set", "history=4"), "regression": ("--targets", "twice")}[task]
     words = ("train", task, "--data", table, *COLUMNS, *own, "--test", "0.3", *TINY, "--output", tmp_path / "run")
     result = run(*words)
@@ -183,14 +249,14 @@ def test_the_other_tasks(task, table, tmp_path):
     ]
 
 
-def test_an_output_that_cannot_be_written(table, tmp_path):
+def test_unwritable_output_is_rejected(table, tmp_path):
     (tmp_path / "file").write_text("")
     error = _error(run("train", "interpolation", "--data", table, *COLUMNS, "--output", tmp_path / "file" / "run"), 1)
     assert "cannot be made" in error
     assert "--output" in error
 
 
-def test_a_run_of_a_newer_version(classified, tmp_path):
+def test_run_of_a_newer_version_is_rejected(classified, tmp_path):
     folder, words, _ = classified
     shutil.copytree(folder, tmp_path / "newer")
     saved = json.loads((tmp_path / "newer" / "run.json").read_text())
@@ -201,7 +267,7 @@ def test_a_run_of_a_newer_version(classified, tmp_path):
     assert "upgrade contiformer" in _error(run("evaluate", tmp_path / "newer"), 1)
 
 
-def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(table, tmp_path):
+def test_run_on_a_full_disk_fails_in_one_line_and_resumes(table, tmp_path):
     words = ("train", "classification", "--data", table, *COLUMNS, *TINY, "--output", tmp_path / "run")
 
     def little_room():
@@ -218,7 +284,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(table, t
     assert run(*words).exit_code == 0
 
 
-def test_ctrl_c_says_how_to_go_on_and_going_on_gives_the_same_model(table, tmp_path):
+def test_run_resumed_after_ctrl_c_gives_the_same_model(table, tmp_path):
     words = ["train", "classification", "--data", table, *COLUMNS, *TINY, "--set", "max_epochs=40"]
     words += ["--set", "patience=1.0", "--output"]
     process = _process(*words, tmp_path / "run")
@@ -241,7 +307,7 @@ def test_ctrl_c_says_how_to_go_on_and_going_on_gives_the_same_model(table, tmp_p
     assert all(np.array_equal(models[0][key], models[1][key]) for key in models[0])
 
 
-def test_help_is_light():
+def test_help_imports_no_heavy_packages():
     code = (
         "import sys; from typer.testing import CliRunner; from contiformer.cli.main import app; "
         "assert CliRunner().invoke(app, ['train', '--help']).exit_code == 0; "

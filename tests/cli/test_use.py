@@ -49,7 +49,7 @@ def test_evaluate_without_a_test_part(interpolated, table):
     assert "rmse" in json.loads(run("evaluate", interpolated, "--data", table, "--json").stdout)
 
 
-def test_a_folder_that_is_no_run(tmp_path):
+def test_folder_without_a_run_is_rejected(tmp_path):
     for command in (("evaluate",), ("plot",), ("predict", "--input", "x.csv")):
         assert "there is no such folder" in _error(run(command[0], tmp_path / "no", *command[1:]), 1)
         assert "no model is saved here" in _error(run(command[0], tmp_path, *command[1:]), 1)
@@ -93,7 +93,7 @@ def test_times_from_files(interpolated, table, tmp_path):
 
 
 @pytest.mark.parametrize("at", ["noon", "0,x,1", "0:1:0", "0:x:1", "1:0:0.1", ""])
-def test_times_that_are_none(at, interpolated, table):
+def test_wrong_times_are_rejected(at, interpolated, table):
     assert "--at" in _error(run("predict", interpolated, "--input", table, "--at", at), 2)
 
 
@@ -104,7 +104,7 @@ def test_ranges_have_both_ends():
     assert str(parse_times("2020-01-01,2020-01-02T12:00")[1]) == "2020-01-02 12:00:00"
 
 
-def test_what_cannot_be_predicted_or_written(classified, interpolated, table, tmp_path):
+def test_wrong_inputs_and_outputs_are_rejected(classified, interpolated, table, tmp_path):
     folder, _, _ = classified
     assert "--at" in _error(run("predict", folder, "--input", table, "--at", "1"), 2)
     assert "x.txt has to end in" in _error(run("predict", folder, "--input", table, "--output", "x.txt"), 2)
@@ -132,7 +132,7 @@ def test_plots_of_validation_series_where_there_is_no_test_part(interpolated):
     assert (interpolated / "plots" / "series.png").read_bytes().startswith(PNG)
 
 
-def test_without_matplotlib_it_says_what_to_install(interpolated, monkeypatch):
+def test_missing_matplotlib_is_reported(interpolated, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "contiformer[plot]" in _error(run("plot", interpolated), 1)
 
@@ -160,5 +160,5 @@ def test_doctor_fails_when_something_is_broken(monkeypatch):
     assert "pip install 'contiformer[plot]'" in result.stdout
 
 
-def test_advice_is_in_the_words_of_the_command_line():
+def test_advice_names_command_line_options():
     assert as_options('pass duplicates="mean", "first"') == 'pass --duplicates "mean", "first"'

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from contiformer.benchmarks.data_reading import bench_ts
+from benchmarks.data import bench_ts
 from contiformer.data.errors import DataError
 from contiformer.data.readers.ts import read_ts
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from contiformer.data import DataError, EventSequence
 from contiformer.data.synthetic import GENERATORS, EventProcess, event_process_set, transition_matrix
-from contiformer.data.synthetic.event_process import REST, D, V, X, softplus
-from contiformer.data.synthetic.quadrature import integrate
+from contiformer.data.synthetic.event_process import REST, D, V, X, _softplus, integrate
 from tests.data.synthetic_checks import checksum, kolmogorov_smirnov
 
 PAPER = EventProcess()
@@ -141,7 +140,7 @@ def test_truth_is_likelier_than_anything_else_on_average():
 def test_bound_of_the_thinning_holds_from_then_on(seed, later):
     sequence = STRONG.simulate(8.0, seed=seed)
     now = sequence.times[-1] + later
-    bound = softplus(np.maximum(STRONG._influences(sequence, np.array([now]), True), 0).sum())
+    bound = _softplus(np.maximum(STRONG._influences(sequence, np.array([now]), True), 0).sum())
     after = now + np.concatenate([[0.0], np.geomspace(1e-9, 100, 300)])
     after[0] = np.nextafter(now, np.inf)
     assert STRONG.ground_intensity(sequence, after).max() <= bound * (1 + 1e-12)

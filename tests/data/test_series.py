@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contiformer.data import DataError, EventSequence, Series
-from contiformer.data.times import as_datetimes, as_times
+from contiformer.data.conversion import as_datetimes, as_times
 
 
 def test_points_are_sorted_by_time_and_equal_times_keep_their_order():

@@ -7,8 +7,8 @@ from hypothesis import given
 
 from contiformer.data.errors import DataError
 from contiformer.data.readers import ts
-from contiformer.data.readers.ts import read_ts, write_ts
-from contiformer.data.readers.ts_header import read_header
+from contiformer.data.readers.ts import read_header, read_ts
+from contiformer.data.readers.ts_writer import write_ts
 from contiformer.data.series import Series
 from contiformer.data.series_set import SeriesSet
 from tests.data.archive_sets import SHARED, UEA, series_sets
@@ -209,11 +209,11 @@ def test_reading_line_by_line_gives_the_same(tmp_path_factory, data):
     write_ts(data, path)
     text = path.read_text("latin-1")
     header, start = read_header(text)
-    rows, lines = ts._cases(text, start, header.data_row)
-    careful = ts._one_by_one(rows, lines, header)
+    rows, lines = ts._cases(text, start, header.rows["data"])
+    careful = ts._read_line_by_line(rows, lines, header)
     assert careful == data
     if data.lengths.min() > 0:
-        assert ts._at_once(lines, header) == careful
+        assert ts._read_at_once(lines, header) == careful
 
 
 def test_gzipped_on_writing_and_named(tmp_path):

@@ -1,4 +1,4 @@
-"""Small sets to learn from, and estimators that learn them in less than a second."""
+"""Toy series and tiny estimator options for fast tests."""
 
 import numpy as np
 
@@ -10,6 +10,7 @@ TINY = {
     "window": 2,
     "verbose": 0,
 }
+TINY_EVENTS = {"d_model": 8, "n_layers": 1, "max_epochs": 1, "min_steps": 2, "verbose": 0}
 
 
 def waves(n=12, channels=2, seed=0, missing=0.2):

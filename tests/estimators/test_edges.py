@@ -1,4 +1,4 @@
-"""Input at the edge of sense: a finite answer, or one line that says what is wrong."""
+"""Edge cases of estimator input: empty, constant, extreme, tied or invalid data."""
 
 import datetime as dt
 
@@ -8,8 +8,7 @@ import pytest
 
 from contiformer import Classifier, Interpolator, Regressor
 from contiformer.data import DataError
-from contiformer.estimators.labels import with_labels
-from contiformer.estimators.tables import Columns, read
+from contiformer.estimators.tables import Columns, read, with_labels
 from tests.estimators.problems import TINY, numbers, waves
 
 NOTHING = (np.zeros(0), np.zeros((0, 2)))
@@ -28,28 +27,28 @@ def put(where, what):
 
 
 @pytest.mark.parametrize("pooling", ["learned", "mean", "last"])
-def test_series_without_points_have_an_answer(X, y, pooling):
-    model = Classifier(pooling=pooling, **TINY).fit([*X, NOTHING], [*y, "a"])
+def test_empty_series_are_classified(X, y, pooling):
+    model = Classifier.from_options(pooling=pooling, **TINY).fit([*X, NOTHING], [*y, "a"])
     alone, among = model.predict_proba([NOTHING]), model.predict_proba([*X, NOTHING])
     np.testing.assert_allclose(alone[0], among[-1], rtol=1e-5)
     assert np.isfinite(among).all()
 
 
-def test_series_without_points_beside_numbers_and_values(X, regressor, interpolator):
+def test_empty_series_in_regression_and_interpolation(X, regressor, interpolator):
     assert np.isfinite(regressor.predict([NOTHING])).all()
     with pytest.raises(DataError, match="series 12 has no points; leave it out"):
         interpolator.predict([*X, NOTHING], at=[1.0])
-    together = Interpolator(time_origin="global", **TINY).fit([*X, NOTHING])
+    together = Interpolator.from_options(time_origin="global", **TINY).fit([*X, NOTHING])
     assert np.isfinite(together.predict([NOTHING], at=[1.0])[0]).all()
 
 
-def test_a_set_in_which_nothing_was_observed(X, y):
+def test_training_set_without_any_observed_value(X, y):
     blank = with_values(X, put(np.s_[:], np.nan))
-    assert np.isfinite(Classifier(**TINY).fit(blank, y).predict_proba(X)).all()
-    assert all(np.isfinite(one).all() for one in Interpolator(**TINY).fit(blank).predict(X))
+    assert np.isfinite(Classifier.from_options(**TINY).fit(blank, y).predict_proba(X)).all()
+    assert all(np.isfinite(one).all() for one in Interpolator.from_options(**TINY).fit(blank).predict(X))
 
 
-def test_points_of_which_nothing_was_seen_change_nothing(X, classifier, interpolator):
+def test_fully_missing_rows_change_nothing(X, classifier, interpolator):
     def padded(times, values):
         return np.concatenate([times, times[-1:] + 1]), np.concatenate([values, np.full((1, 2), np.nan)])
 
@@ -72,16 +71,16 @@ def test_points_of_which_nothing_was_seen_change_nothing(X, classifier, interpol
     ],
     ids=["never seen", "constant", "large constant", "outlier", "larger outlier", "large", "small"],
 )
-def test_odd_channels_are_learned(X, y, change):
+def test_constant_missing_and_extreme_channels_are_learned(X, y, change):
     odd = with_values(X, change)
-    model = Interpolator(**TINY).fit(odd)
+    model = Interpolator.from_options(**TINY).fit(odd)
     mean, std = model.predict(odd, at=[0.0, 5.0, 30.0], return_std=True)
     assert all(np.isfinite(one).all() for one in [*mean, *std])
-    assert np.isfinite(Classifier(**TINY).fit(odd, y).predict_proba(odd)).all()
+    assert np.isfinite(Classifier.from_options(**TINY).fit(odd, y).predict_proba(odd)).all()
 
 
 @pytest.mark.parametrize("size", [1e4, 1e8, 1e14])
-def test_values_far_from_those_of_training_are_answered(X, classifier, regressor, interpolator, size):
+def test_values_far_outside_the_training_range_give_finite_answers(X, classifier, regressor, interpolator, size):
     for far in (with_values(X, put(np.s_[0, 0], size)), with_values(X, lambda values: values * size)):
         assert np.isfinite(classifier.predict_proba(far)).all()
         assert np.isfinite(regressor.predict(far)).all()
@@ -90,7 +89,7 @@ def test_values_far_from_those_of_training_are_answered(X, classifier, regressor
 
 
 @pytest.mark.parametrize("size", [1e30, 1e38, 1e300])
-def test_values_that_are_too_far_are_named(X, classifier, interpolator, size):
+def test_values_too_extreme_to_scale_are_refused_in_predict(X, classifier, interpolator, size):
     far = with_values(X, put(np.s_[0, 1], size))
     with pytest.raises(DataError, match=r"series 0 has a value in channel 'channel_1'.*use NaN"):
         interpolator.predict(far)
@@ -99,45 +98,45 @@ def test_values_that_are_too_far_are_named(X, classifier, interpolator, size):
     np.testing.assert_allclose(classifier.predict_proba(far), classifier.predict_proba(largest))
 
 
-def test_values_that_cannot_be_scaled_are_named(X, y):
+def test_values_too_extreme_to_scale_are_refused_in_fit(X, y):
     with pytest.raises(DataError, match=r"series 0 has the value 1e\+300 in 'channel_1'"):
-        Classifier(**TINY).fit(with_values(X, put(np.s_[0, 1], 1e300)), y)
+        Classifier.from_options(**TINY).fit(with_values(X, put(np.s_[0, 1], 1e300)), y)
 
 
-def test_infinite_values(X, y, classifier):
+def test_infinite_values_are_refused(X, y, classifier):
     endless = with_values(X, put(np.s_[0, 1], np.inf))
-    for ask in (classifier.predict, lambda data: Classifier(**TINY).fit(data, y)):
+    for ask in (classifier.predict, lambda data: Classifier.from_options(**TINY).fit(data, y)):
         with pytest.raises(DataError, match="series 0 are infinite in row 0"):
             ask(endless)
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-9, 1e9, 1e300])
-def test_any_unit_of_time(X, unit):
+def test_any_unit_of_time_gives_finite_answers(X, unit):
     scaled = [(times * unit, values) for times, values in X]
-    assert all(np.isfinite(one).all() for one in Interpolator(**TINY).fit(scaled).predict(scaled))
+    assert all(np.isfinite(one).all() for one in Interpolator.from_options(**TINY).fit(scaled).predict(scaled))
 
 
-def test_times_that_are_equal(X, y):
+def test_tied_times_give_finite_answers(X, y):
     twice = [(np.repeat(times, 2), np.repeat(values, 2, axis=0)) for times, values in X]
     at_once = [(np.zeros(len(times)), values) for times, values in X]
     single = [(times[:1], values[:1]) for times, values in X]
     for data in (twice, at_once, single):
-        assert all(np.isfinite(one).all() for one in Interpolator(**TINY).fit(data).predict(data))
-        assert np.isfinite(Classifier(**TINY).fit(data, y).predict_proba(data)).all()
+        assert all(np.isfinite(one).all() for one in Interpolator.from_options(**TINY).fit(data).predict(data))
+        assert np.isfinite(Classifier.from_options(**TINY).fit(data, y).predict_proba(data)).all()
 
 
 def test_a_class_with_one_series_is_learned(X):
     kinds = ["a"] * 6 + ["b"] * 5 + ["c"]
     for seed in range(3):
-        model = Classifier(seed=seed, **TINY)
+        model = Classifier.from_options(seed=seed, **TINY)
         data = with_labels(read(X, Columns())[0], kinds, classes=True)
         training, held_out = model._parts(data, 0)
         assert set(training.labels) == {"a", "b", "c"}
         assert "c" not in held_out.labels
         assert sorted(training.ids + held_out.ids) == sorted(data.ids)
-    assert Classifier(**TINY).fit(X, kinds).classes_.tolist() == ["a", "b", "c"]
+    assert Classifier.from_options(**TINY).fit(X, kinds).classes_.tolist() == ["a", "b", "c"]
     with pytest.raises(DataError, match="too few series to validate on"):
-        Classifier(**TINY).fit(X[:2], ["a", "b"])
+        Classifier.from_options(**TINY).fit(X[:2], ["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -157,29 +156,29 @@ def test_a_class_with_one_series_is_learned(X):
         (np.zeros((12, 2)), "y has shape"),
     ],
 )
-def test_labels_that_cannot_be_learned(X, labels, message):
+def test_invalid_class_labels_are_refused(X, labels, message):
     with pytest.raises(DataError, match=message):
-        Classifier(**TINY).fit(X, labels)
+        Classifier.from_options(**TINY).fit(X, labels)
 
 
 @pytest.mark.parametrize("labels", [[0, 1] * 6, [True, False] * 6, [2.0, 1.0] * 6, ["1", "0"] * 6])
-def test_classes_are_of_the_kind_that_was_given(X, labels):
-    model = Classifier(**TINY).fit(X, labels)
+def test_classes_keep_the_type_of_the_labels(X, labels):
+    model = Classifier.from_options(**TINY).fit(X, labels)
     assert set(model.predict(X).tolist()) <= set(labels)
     assert model.classes_.tolist() == sorted(set(labels))
 
 
-def test_numbers_that_cannot_be_learned(X, y, regressor):
+def test_invalid_numeric_labels_are_refused(X, y, regressor):
     for labels, message in ((y, "labels are words"), ([1e300 * n for n in range(12)], "labels in y are too large")):
         with pytest.raises(DataError, match=message):
-            Regressor(**TINY).fit(X, labels)
+            Regressor.from_options(**TINY).fit(X, labels)
     with pytest.raises(DataError, match="series 0 has no label; pass y"):
         regressor.score(X)
-    assert np.allclose(Regressor(**TINY).fit(X, [3.0] * 12).predict(X), 3.0, atol=2.0)
+    assert np.allclose(Regressor.from_options(**TINY).fit(X, [3.0] * 12).predict(X), 3.0, atol=2.0)
 
 
-def test_a_large_mean_beside_the_labels_changes_nothing(X, regressor):
-    moved = Regressor(**TINY).fit(X, np.array(numbers(X)) + 1e9)
+def test_an_offset_of_the_labels_shifts_the_predictions(X, regressor):
+    moved = Regressor.from_options(**TINY).fit(X, np.array(numbers(X)) + 1e9)
     np.testing.assert_allclose(moved.predict(X) - 1e9, regressor.predict(X), atol=1e-4)
     assert moved.metrics_["validation"]["r2"] == pytest.approx(regressor.metrics_["validation"]["r2"], abs=1e-3)
 
@@ -198,22 +197,22 @@ def test_a_large_mean_beside_the_labels_changes_nothing(X, regressor):
         ([(["a", "b"], np.zeros((2, 2)))], "neither a number nor a datetime"),
     ],
 )
-def test_input_that_is_none(classifier, given, message):
+def test_invalid_input_is_refused(classifier, given, message):
     with pytest.raises(DataError, match=message):
         classifier.predict(given)
 
 
-def test_one_series_cannot_be_divided(X):
+def test_one_series_needs_validation_data(X):
     with pytest.raises(DataError, match=r"one series .* cannot be divided.*validation_data"):
-        Interpolator(**TINY).fit(X[:1])
-    model = Interpolator(**TINY).fit(X[:1], validation_data=X[1:2])
+        Interpolator.from_options(**TINY).fit(X[:1])
+    model = Interpolator.from_options(**TINY).fit(X[:1], validation_data=X[1:2])
     assert np.isfinite(model.predict(X[:1])[0]).all()
 
 
-def test_validation_data_of_other_classes(X, y):
+def test_unknown_classes_in_validation_data_are_refused(X, y):
     with pytest.raises(DataError, match="validation_data has the class 'z'"):
-        Classifier(**TINY).fit(X, y, validation_data=(X, ["z"] * 12))
-    model = Classifier(**TINY).fit(X, y, validation_data=(X[:3], ["a"] * 3))
+        Classifier.from_options(**TINY).fit(X, y, validation_data=(X, ["z"] * 12))
+    model = Classifier.from_options(**TINY).fit(X, y, validation_data=(X[:3], ["a"] * 3))
     assert np.isfinite(model.predict_proba(X)).all()
 
 
@@ -245,7 +244,7 @@ def test_validation_data_of_other_classes(X, y):
     ],
 )
 def test_parameters_are_checked_in_fit(X, y, parameters, message):
-    model = Classifier(**{**TINY, **parameters})
+    model = Classifier.from_options(**{**TINY, **parameters})
     with pytest.raises(ValueError, match=message) as caught:
         model.fit(X, y)
     assert "\n" not in str(caught.value)
@@ -253,34 +252,40 @@ def test_parameters_are_checked_in_fit(X, y, parameters, message):
 
 def test_class_weights_reach_the_task(X, y):
     uneven = ["a"] * 9 + ["b"] * 3
-    assert Classifier(class_weight="balanced", **TINY).fit(X, uneven).tasks_[0].class_weights == [12 / 18, 12 / 6]
-    assert Classifier(class_weight={"b": 3, "a": 1}, **TINY).fit(X, y).tasks_[0].class_weights == [1.0, 3.0]
+    assert Classifier.from_options(class_weight="balanced", **TINY).fit(X, uneven).tasks_[0].class_weights == [
+        12 / 18,
+        12 / 6,
+    ]
+    assert Classifier.from_options(class_weight={"b": 3, "a": 1}, **TINY).fit(X, y).tasks_[0].class_weights == [
+        1.0,
+        3.0,
+    ]
 
 
-def test_frames_have_as_many_pixels_as_there_are_channels(X):
+def test_frame_size_must_match_the_channels(X):
     with pytest.raises(ValueError, match="frames of 3 x 3 have 9 pixels, the series 2 channels"):
-        Regressor(frames=(3, 3), **TINY).fit(X, [0.0] * 12)
-    model = Regressor(frames=(1, 2), **TINY).fit(X, numbers(X))
+        Regressor.from_options(frames=(3, 3), **TINY).fit(X, [0.0] * 12)
+    model = Regressor.from_options(frames=(1, 2), **TINY).fit(X, numbers(X))
     assert np.isfinite(model.predict(X)).all()
 
 
-def test_series_of_pictures_come_in_small_batches_unless_told():
+def test_default_batch_size_is_smaller_for_frames():
     for options, expected in (({"frames": (1, 2)}, 8), ({"frames": (1, 2), "batch_size": 16}, 16), ({}, 32)):
-        assert Regressor(**options)._training_options().batch_for(2000) == expected
+        assert Regressor.from_options(**options).training_options().batch_for(2000) == expected
 
 
-def test_more_members_are_averaged(X, y):
-    model = Classifier(members=2, **TINY).fit(X, y)
+def test_predictions_of_members_are_averaged(X, y):
+    model = Classifier.from_options(members=2, **TINY).fit(X, y)
     each = []
     for n in range(2):
-        one = Classifier(**TINY)
+        one = Classifier.from_options(**TINY)
         one.__dict__.update({**vars(model), "tasks_": [model.tasks_[n]]})
         each.append(one.predict_proba(X))
     np.testing.assert_allclose(model.predict_proba(X), np.mean(each, axis=0), rtol=1e-6)
     assert np.abs(each[0] - each[1]).max() > 1e-6
 
 
-def test_waves_are_what_the_tests_think(X, y):
+def test_toy_data_have_missing_values_and_are_deterministic(X, y):
     assert len(X) == len(y) == 12
     assert any(np.isnan(values).any() for _, values in X)
     assert waves()[0][0][0].tolist() == X[0][0].tolist()

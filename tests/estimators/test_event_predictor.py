@@ -1,4 +1,4 @@
-"""EventPredictor: forms of input and output, files, likelihood, prediction, sampling, streams, and what is refused."""
+"""EventPredictor: input and output forms, saving, likelihood, prediction, sampling, streams and errors."""
 
 import datetime as dt
 
@@ -9,11 +9,11 @@ import pytest
 import torch
 from scipy import stats
 
-from contiformer import EventPredictor
+from contiformer import EventPredictor, TrainingOptions
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.synthetic import hawkes_set
-from contiformer.estimators.event_review import review
+from contiformer.estimators.event_stream import one_step_ahead
 
 TINY = {"d_model": 8, "n_layers": 1, "max_epochs": 2, "min_steps": 0, "verbose": 0}
 COLUMNS = {"id": "who", "time": "t", "type": "what"}
@@ -65,7 +65,7 @@ def models(X):
             backbone, intensity = KINDS[kind]
             # every event's own history is a pass of its own there
             seen = [(times[:8], types[:8]) for times, types in X[:4]] if kind == "continuous" else X
-            made[kind] = EventPredictor(backbone=backbone, intensity=intensity, **TINY).fit(seen)
+            made[kind] = EventPredictor.from_options(backbone=backbone, intensity=intensity, **TINY).fit(seen)
         return made[kind]
 
     return get
@@ -73,7 +73,7 @@ def models(X):
 
 def test_all_forms_of_input_give_the_same_numbers(X):
     frame = _table(X)
-    model = EventPredictor(**TINY).fit(frame, **COLUMNS)
+    model = EventPredictor.from_options(**TINY).fit(frame, **COLUMNS)
     assert model.type_names_ == ("buy", "sell")
     expected = model.predict_next(frame)
     assert expected.columns == ["who", "last_time", "expected_time", "median_time", "type", "probability"]
@@ -90,21 +90,21 @@ def test_all_forms_of_input_give_the_same_numbers(X):
     assert model.score(X) == pytest.approx(model.evaluate(frame)["log_likelihood"])
 
 
-def test_pandas_in_pandas_out(X):
+def test_pandas_input_gives_pandas_output(X):
     frame = pd.DataFrame(_table(X).to_dict(as_series=False))
-    model = EventPredictor(**TINY).fit(frame, **COLUMNS)
+    model = EventPredictor.from_options(**TINY).fit(frame, **COLUMNS)
     for found in (model.predict_next(frame), model.predict_ahead(frame, 2, draws=4)):
         assert isinstance(found, pd.DataFrame)
         assert set(found["type"]) <= {"buy", "sell"}
     dates = frame.assign(t=pd.Timestamp("2024-01-01") + pd.to_timedelta(frame["t"], unit="h"))
-    model = EventPredictor(**TINY).fit(dates, **COLUMNS)
+    model = EventPredictor.from_options(**TINY).fit(dates, **COLUMNS)
     assert model.predict_next(dates)["expected_time"].dtype.kind == "M"
 
 
-def test_dates_are_the_same_as_hours(X):
+def test_dates_give_the_same_predictions_as_numeric_times(X):
     frame = _table(X)
-    by_hour = EventPredictor(**TINY).fit(frame, **COLUMNS)
-    by_date = EventPredictor(**TINY).fit(_dated(frame), **COLUMNS)
+    by_hour = EventPredictor.from_options(**TINY).fit(frame, **COLUMNS)
+    by_date = EventPredictor.from_options(**TINY).fit(_dated(frame), **COLUMNS)
     hours, dates = by_hour.predict_next(frame), by_date.predict_next(_dated(frame))
     assert dates.schema["expected_time"] == pl.Datetime("us")
     gone = (dates["expected_time"] - dt.datetime(2024, 1, 1)).dt.total_microseconds() / 3.6e9
@@ -118,18 +118,18 @@ def test_dates_are_the_same_as_hours(X):
         by_date.predict_next(frame)
 
 
-def test_types_are_known_by_their_names(X):
-    model = EventPredictor(**TINY).fit(_table(X), **COLUMNS)
+def test_types_are_matched_by_name(X):
+    model = EventPredictor.from_options(**TINY).fit(_table(X), **COLUMNS)
     turned = EventSet([EventSequence.of(times, 1 - types) for times, types in X], type_names=("sell", "buy"))
     assert np.allclose(model.log_likelihood(turned), model.log_likelihood(X))
     numbered = _table(X, names=(7, 12))
-    assert EventPredictor(**TINY).fit(numbered, **COLUMNS).type_names_ == ("7", "12")
+    assert EventPredictor.from_options(**TINY).fit(numbered, **COLUMNS).type_names_ == ("7", "12")
     as_floats = numbered.with_columns(pl.col("what").cast(pl.Float64))
-    assert EventPredictor(**TINY).fit(as_floats, **COLUMNS).type_names_ == ("7", "12")
+    assert EventPredictor.from_options(**TINY).fit(as_floats, **COLUMNS).type_names_ == ("7", "12")
 
 
 @pytest.mark.parametrize("kind", ["hazard", "hp", "nhp", "continuous"])
-def test_a_saved_model_is_the_same(kind, models, X, tmp_path):
+def test_a_loaded_model_gives_the_same_answers(kind, models, X, tmp_path):
     model = models(kind)
     model.save(tmp_path)
     again = EventPredictor.load(tmp_path)
@@ -153,7 +153,7 @@ def test_samples_have_unit_exponential_residuals(kind, models, X):
     assert stats.kstest(residuals, "expon").pvalue > 0.01
 
 
-def test_samples_end_where_they_should(models, X):
+def test_samples_end_after_n_events_or_at_until(models, X):
     model = models("thp")
     history = EventSequence.of(*X[0])
     last = history.times[-1]
@@ -177,7 +177,7 @@ def test_samples_end_where_they_should(models, X):
             model.sample(history, **wrong)
 
 
-def test_steps_ahead_are_in_order(models, X):
+def test_predicted_steps_are_ordered_in_time(models, X):
     found = models("hazard").predict_ahead(X[:2], 3, draws=20)
     assert found.columns == ["id", "step", "time", "time_q0.05", "time_q0.95", "type"]
     assert found["step"].to_list() == [1, 2, 3] * 2
@@ -189,7 +189,7 @@ def test_steps_ahead_are_in_order(models, X):
 
 
 @pytest.mark.parametrize("kind", ["hazard", "thp", "nhp", "continuous"])
-def test_a_stream_equals_the_batch(kind, models, X):
+def test_a_stream_gives_the_intensities_of_the_batch(kind, models, X):
     model = models(kind)
     times, types = X[1]
     stream = model.stream()
@@ -208,7 +208,7 @@ def test_a_stream_equals_the_batch(kind, models, X):
     assert sum(said["probabilities"].values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_stream_refuses_what_it_cannot_take(models):
+def test_a_stream_refuses_invalid_events(models):
     stream = models("hazard").stream()
     with pytest.raises(DataError, match="nothing has happened yet; append an event first"):
         stream.predict_next()
@@ -227,9 +227,9 @@ def test_a_stream_refuses_what_it_cannot_take(models):
     assert len(stream) == 2
 
 
-def test_a_stream_of_dates(X):
+def test_a_stream_accepts_dates(X):
     frame = _dated(_table(X))
-    model = EventPredictor(**TINY).fit(frame, **COLUMNS)
+    model = EventPredictor.from_options(**TINY).fit(frame, **COLUMNS)
     one = frame.filter(pl.col("who") == "c2")
     stream = model.stream()
     for time, what in one.select("t", "what").iter_rows():
@@ -271,7 +271,7 @@ def test_all_integrals_agree(kind, models, X):
         model.log_likelihood(X, integral="simpson")
 
 
-def test_the_two_ways_to_read_a_type(models, X):
+def test_rules_for_the_predicted_type(models, X):
     model = models("hazard")
     assert set(model.predict_next(X, rule="mixture")["type"]) <= {"0", "1"}
     with pytest.raises(ValueError, match="rule must be"):
@@ -280,8 +280,8 @@ def test_the_two_ways_to_read_a_type(models, X):
 
 def test_the_review_agrees_with_the_metrics(models, X):
     model = models("hazard")
-    seen, metrics = review(model, X), model.evaluate(X)
-    assert (seen.kind == seen.said).mean() == pytest.approx(metrics["accuracy"])
+    seen, metrics = one_step_ahead(model, X), model.evaluate(X)
+    assert (seen.type == seen.predicted).mean() == pytest.approx(metrics["accuracy"])
     assert np.sqrt(np.mean((seen.wait - seen.expected) ** 2)) == pytest.approx(metrics["rmse"], rel=1e-5)
     assert len(seen.wait) == metrics["events"]
 
@@ -308,23 +308,23 @@ def test_the_review_agrees_with_the_metrics(models, X):
         (lambda f: 7, "X is a int"),
     ],
 )
-def test_bad_input_is_named(change, said, X):
+def test_invalid_input_is_refused_with_its_place(change, said, X):
     frame = _table(X[:4])
-    model = EventPredictor(backbone="hp", verbose=0).fit(frame, **COLUMNS)
+    model = EventPredictor(backbone="hp", training=TrainingOptions(verbose=0)).fit(frame, **COLUMNS)
     with pytest.raises(DataError, match=said) as caught:
         model.predict_next(change(frame))
     assert "\n" not in str(caught.value)
 
 
-def test_training_that_cannot_be():
+def test_invalid_training_data_and_options_are_refused():
     with pytest.raises(DataError, match="which column is the time"):
-        EventPredictor(**TINY).fit(_table(_sequences(2)))
+        EventPredictor.from_options(**TINY).fit(_table(_sequences(2)))
     with pytest.raises(DataError, match="no sequence has two events"):
-        EventPredictor(**TINY).fit([([1.0], [0])] * 4)
+        EventPredictor.from_options(**TINY).fit([([1.0], [0])] * 4)
     with pytest.raises(DataError, match="mean time between events is 0"):
-        EventPredictor(**TINY).fit([([1.0, 1.0], [0, 0])] * 4)
+        EventPredictor.from_options(**TINY).fit([([1.0, 1.0], [0, 0])] * 4)
     with pytest.raises(DataError, match="one sequence cannot be divided"):
-        EventPredictor(**TINY).fit([([1.0, 2.0], [0, 0])])
+        EventPredictor.from_options(**TINY).fit([([1.0, 2.0], [0, 0])])
     for options, said in (
         ({"backbone": "thpp"}, "no backbone 'thpp' for events"),
         ({"intensity": "fast"}, "intensity must be one of"),
@@ -334,7 +334,7 @@ def test_training_that_cannot_be():
         ({"integral": "simpson"}, "integral must be"),
     ):
         with pytest.raises(ValueError, match=said):
-            EventPredictor(**{**TINY, **options}).fit(_sequences(4))
+            EventPredictor.from_options(**{**TINY, **options}).fit(_sequences(4))
 
 
 def test_intensities_before_the_first_event_are_refused(models, X):
@@ -344,22 +344,22 @@ def test_intensities_before_the_first_event_are_refused(models, X):
 
 
 @pytest.mark.parametrize("kind", ["hazard", "thp", "nhp", "hp", "continuous"])
-def test_one_type_only(kind):
+def test_training_with_a_single_type(kind):
     backbone, intensity = KINDS[kind]
     X = [(times, np.zeros(len(times), int)) for times, _ in _sequences(4, 6)]
-    model = EventPredictor(backbone=backbone, intensity=intensity, **TINY).fit(X)
+    model = EventPredictor.from_options(backbone=backbone, intensity=intensity, **TINY).fit(X)
     metrics = model.evaluate(X)
     assert metrics["accuracy"] == 1
     assert np.isfinite(metrics["log_likelihood"])
     assert model.predict_next(X)["probability"].to_list() == pytest.approx([1] * 4)
     plain = pl.DataFrame({"t": X[0][0]})
-    assert EventPredictor(**TINY).fit(plain, time="t", validation_data=plain).type_names_ == ("event",)
+    assert EventPredictor.from_options(**TINY).fit(plain, time="t", validation_data=plain).type_names_ == ("event",)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_types_never_seen_have_a_finite_likelihood(kind, X):
     backbone, intensity = KINDS[kind]
-    model = EventPredictor(backbone=backbone, intensity=intensity, num_types=4, **TINY).fit(
+    model = EventPredictor.from_options(backbone=backbone, intensity=intensity, num_types=4, **TINY).fit(
         [(times[:6], types[:6]) for times, types in X[:4]]
     )
     found = model.log_likelihood([(X[0][0], np.full(len(X[0][0]), 3))])
@@ -368,7 +368,7 @@ def test_types_never_seen_have_a_finite_likelihood(kind, X):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_waits_of_all_magnitudes_and_events_at_once(kind, models):
+def test_extreme_waits_and_tied_events_give_finite_answers(kind, models):
     model = models(kind)
     far = (np.array([0.0, 1e6, 1e6 + 1]), [0, 1, 0])
     strange = [
@@ -390,12 +390,12 @@ def test_waits_of_all_magnitudes_and_events_at_once(kind, models):
     assert np.isfinite(list(model.evaluate(strange).values())).all()
 
 
-def test_training_on_waits_of_all_magnitudes():
+def test_training_on_extreme_waits_is_finite():
     X = [([0.0, 1e-9, 1.0, 1e6, 1e6, 1e6 + 1], [0, 1, 0, 1, 0, 1])] * 6
-    assert np.isfinite(EventPredictor(**TINY).fit(X).score(X))
+    assert np.isfinite(EventPredictor.from_options(**TINY).fit(X).score(X))
 
 
-def test_an_empty_sequence_counts_for_nothing(models, X):
+def test_an_empty_sequence_has_log_likelihood_zero(models, X):
     model = models("hazard")
     both = model.log_likelihood([([], []), X[0]])
     assert both[0] == 0

@@ -1,3 +1,5 @@
+"""Embeddings and attention weights: embed, explain and their plots."""
+
 import sys
 
 import numpy as np
@@ -12,7 +14,7 @@ from tests.estimators.problems import TINY, long_table
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor", "interpolator"])
-def test_weights_are_shares_of_the_points(request, X, kind):
+def test_attention_weights_sum_to_one(request, X, kind):
     model = request.getfixturevalue(kind)
     told = model.explain(X, at=[0.0, 5.0, 20.0])
     assert len(told.weights) == len(told.times) == len(X)
@@ -29,7 +31,7 @@ def test_weights_are_shares_of_the_points(request, X, kind):
             np.testing.assert_allclose(one.sum(-1), 1, rtol=1e-5)
 
 
-def test_explaining_changes_no_answer_and_does_not_depend_on_mates(X, classifier):
+def test_explain_changes_no_prediction_and_ignores_batch_mates(X, classifier):
     before = classifier.predict_proba(X)
     whole = classifier.explain(X)
     np.testing.assert_array_equal(classifier.predict_proba(X), before)
@@ -38,7 +40,7 @@ def test_explaining_changes_no_answer_and_does_not_depend_on_mates(X, classifier
     assert whole.weights[2].shape == (2, len(X[2][0]), len(X[2][0]))
 
 
-def test_weights_are_those_that_make_the_output(X, interpolator):
+def test_explained_weights_are_those_of_the_forward_pass(X, interpolator):
     """A value that has no weight can be anything."""
     told = interpolator.explain(X[:1], at=[3.0])
     attention = interpolator.tasks_[0].backbone.model.layers[-1].attention
@@ -56,7 +58,7 @@ def test_weights_are_those_that_make_the_output(X, interpolator):
     np.testing.assert_allclose(weights[0, :, :, : len(X[0][0])].numpy(), told.weights[0], rtol=1e-5)
 
 
-def test_states(X, classifier):
+def test_embed_returns_states_at_any_time(X, classifier):
     states = classifier.embed(X)
     assert [one.shape for one in states] == [(len(times), 8) for times, _ in X]
     at = classifier.embed(X, at=[1.0, 2.0])
@@ -68,18 +70,18 @@ def test_states(X, classifier):
         classifier.embed(X, member=1)
 
 
-def test_members_are_told_apart(X, y):
-    model = Classifier(members=2, **TINY).fit(X, y)
+def test_member_selects_the_member(X, y):
+    model = Classifier.from_options(members=2, **TINY).fit(X, y)
     assert np.abs(model.embed(X, member=0)[0] - model.embed(X, member=1)[0]).max() > 1e-3
     assert np.abs(model.explain(X, member=0).weights[0] - model.explain(X, member=1).weights[0]).max() > 1e-6
 
 
 @pytest.mark.parametrize("dates", [False, True])
-def test_picture(tmp_path, X, y, dates):
+def test_plot_of_an_explanation(tmp_path, X, y, dates):
     table = pd.DataFrame(long_table(X, y))
     if dates:
         table["hour"] = pd.Timestamp("2024-03-01") + pd.to_timedelta((3600 * table["hour"]).round(), unit="s")
-    model = Classifier(**TINY).fit(table, id="who", time="hour", label="kind")
+    model = Classifier.from_options(**TINY).fit(table, id="who", time="hour", label="kind")
     told = model.explain(table)
     path = tmp_path / "look.png"
     figure = told.plot(path, series=3)
@@ -94,12 +96,12 @@ def test_picture(tmp_path, X, y, dates):
         told.plot(series=12)
 
 
-def test_picture_of_points_at_one_time(X, interpolator):
+def test_plot_of_tied_observations(X, interpolator):
     told = interpolator.explain([([1.0, 1.0, 1.0], np.zeros((3, 2)))], at=[2.0])
     np.testing.assert_allclose(np.asarray(told.plot().axes[1].collections[0].get_array()), [[1.0]], rtol=1e-5)
 
 
-def test_picture_without_matplotlib(X, interpolator, monkeypatch):
+def test_plot_without_matplotlib_says_what_to_install(X, interpolator, monkeypatch):
     told = interpolator.explain(X[:1])
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'contiformer\[plot\]'"):
@@ -119,9 +121,9 @@ class Plain(Backbone):
         return self.proj(batch.values.mean(1, keepdim=True)).expand(-1, times.shape[1], -1)
 
 
-def test_a_backbone_without_attention(X, monkeypatch):
+def test_explain_is_refused_for_a_backbone_without_attention(X, monkeypatch):
     monkeypatch.setitem(BACKBONES, "plain", Plain)
-    model = Interpolator(**{**TINY, "backbone": "plain", "backbone_options": None}).fit(X)
+    model = Interpolator.from_options(**{**TINY, "backbone": "plain", "backbone_options": None}).fit(X)
     assert model.embed(X)[0].shape == (len(X[0][0]), 8)
     with pytest.raises(ValueError, match="the backbone 'plain' has no continuous attention"):
         model.explain(X)

@@ -7,9 +7,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from contiformer import Forecaster
+from contiformer import Forecaster, TrainingOptions
 from contiformer.data import DataError, Series, SeriesSet
-from contiformer.data.cuts import cut_windows
+from contiformer.data.windows import cut_windows
 
 TINY = {"d_model": 8, "window": 1, "max_epochs": 2, "min_steps": 0, "verbose": 0, "horizon": 4, "history": 8}
 
@@ -25,21 +25,28 @@ def waves(n: int, seed: int = 0, irregular: bool = False) -> list[tuple[np.ndarr
 
 @pytest.fixture(scope="module")
 def fitted() -> Forecaster:
-    return Forecaster(**TINY).fit(waves(2))
+    return Forecaster.from_options(**TINY).fit(waves(2))
 
 
-def test_the_next_steps_are_asked_for_by_default(fitted):
+def test_predict_without_at_forecasts_the_next_steps(fitted):
     said = fitted.predict(waves(2))
     assert [one.shape for one in said] == [(4, 2), (4, 2)]
     same = fitted.predict(waves(2), at=[40.0, 41.0, 42.0, 43.0])
     np.testing.assert_allclose(said[0], same[0], rtol=1e-5, atol=1e-6)
 
 
-def test_it_learns_a_wave():
+def test_forecaster_learns_a_wave():
     """Better than the last value held, on a continuation that was not seen."""
     times = np.arange(240.0)
     values = np.sin(times / 3)[:, None]
-    model = Forecaster(horizon=6, history=24, d_model=8, window=1, max_epochs=8, min_steps=0, verbose=0, law="point")
+    model = Forecaster(
+        horizon=6,
+        history=24,
+        d_model=8,
+        window=1,
+        training=TrainingOptions(max_epochs=8, min_steps=0, verbose=0),
+        law="point",
+    )
     model.fit([(times[:200], values[:200])])
     windows = cut_windows(SeriesSet([Series.of(times[170:], values[170:])]), 24, 6.01, least=24)
     windows = windows.select(np.flatnonzero([w.target_times[0] >= 200 for w in windows]))
@@ -51,7 +58,7 @@ def test_it_learns_a_wave():
 
 def test_quantiles_never_cross_and_are_named(fitted):
     frame = pl.DataFrame({"t": np.arange(40.0), "a": np.sin(np.arange(40.0)), "b": np.ones(40)})
-    model = Forecaster(**TINY).fit(frame, time="t", values=["a", "b"])
+    model = Forecaster.from_options(**TINY).fit(frame, time="t", values=["a", "b"])
     said = model.predict(frame, quantiles=[0.1, 0.4, 0.9])
     assert said.columns == ["t", "a_q0.1", "a_q0.4", "a_q0.9", "b_q0.1", "b_q0.4", "b_q0.9"]
     assert (said["a_q0.1"] < said["a_q0.4"]).all()
@@ -64,25 +71,25 @@ def test_quantiles_never_cross_and_are_named(fitted):
         model.predict(frame, channels=["c"])
 
 
-def test_dates_in_and_dates_out():
+def test_dates_in_the_input_give_dates_in_the_output():
     dates = pd.date_range("2024-01-01", periods=40, freq="D")
     frame = pd.DataFrame({"day": dates, "x": np.sin(np.arange(40.0))})
-    said = Forecaster(**TINY).fit(frame, time="day").predict(frame)
+    said = Forecaster.from_options(**TINY).fit(frame, time="day").predict(frame)
     assert list(said["day"]) == list(pd.date_range("2024-02-10", periods=4, freq="D"))
 
 
-def test_irregular_series_and_missing_channels():
+def test_irregular_series_with_missing_values():
     series = waves(12, irregular=True)
     for _, values in series:
         values[::3, 0] = np.nan
-    model = Forecaster(**TINY, law="gaussian").fit(series)
+    model = Forecaster.from_options(**TINY, law="gaussian").fit(series)
     said = model.predict(series[:2], at=[[40.5, 41.25], [40.1]], quantiles=[0.5])
     assert said[0].shape == (2, 2)
     assert said[1].shape == (1, 2)
     assert np.isfinite(np.concatenate(said)).all()
 
 
-def test_only_the_last_points_count(fitted):
+def test_forecast_depends_on_the_history_window_only(fitted):
     long = waves(1)[0]
     short = (long[0][-8:], long[1][-8:])
     np.testing.assert_allclose(fitted.predict([long])[0], fitted.predict([short])[0], rtol=1e-5, atol=1e-6)
@@ -90,37 +97,69 @@ def test_only_the_last_points_count(fitted):
 
 def test_a_shift_of_values_shifts_the_forecast():
     """What instance normalisation is for: a window at another level is forecast at that level."""
-    model = Forecaster(**TINY).fit(waves(2))
+    model = Forecaster.from_options(**TINY).fit(waves(2))
     times, values = waves(1)[0]
     moved = model.predict([(times, values + 3.0)])[0]
     np.testing.assert_allclose(moved, model.predict([(times, values)])[0] + 3.0, rtol=1e-4, atol=1e-4)
 
 
-def test_times_in_the_past_are_refused_and_far_ones_warned_of(fitted):
+def test_past_times_are_refused_and_far_times_warn(fitted):
     with pytest.raises(DataError, match="known until 39"):
         fitted.predict(waves(1), at=[39.0])
     with pytest.warns(UserWarning, match="further than the horizon"):
         fitted.predict(waves(1), at=[60.0])
 
 
-def test_what_cannot_be_learned_is_refused():
+def test_invalid_training_data_and_options_are_refused():
     with pytest.raises(DataError, match="long enough"):
-        Forecaster(**TINY).fit([(np.arange(3.0), np.arange(3.0))])
+        Forecaster.from_options(**TINY).fit([(np.arange(3.0), np.arange(3.0))])
     with pytest.raises(DataError, match="two points"):
-        Forecaster(**TINY).fit([([1.0], [2.0]), ([1.0], [2.0])])
+        Forecaster.from_options(**TINY).fit([([1.0], [2.0]), ([1.0], [2.0])])
     with pytest.raises(ValueError, match="horizon"):
-        Forecaster(**{**TINY, "horizon": 0}).fit(waves(1))
+        Forecaster.from_options(**{**TINY, "horizon": 0}).fit(waves(1))
     with pytest.raises(ValueError, match="quantiles must increase"):
-        Forecaster(**TINY, quantiles=(0.9, 0.1)).fit(waves(1))
+        Forecaster.from_options(**TINY, quantiles=(0.9, 0.1)).fit(waves(1))
 
 
-def test_given_windows_are_taken_as_they_are():
+def test_ready_made_windows_are_not_cut_again():
     windows = cut_windows(SeriesSet([Series.of(t, v) for t, v in waves(3)]), 8, 4.01)
-    model = Forecaster(**TINY).fit(windows, validation_data=windows[:20])
+    model = Forecaster.from_options(**TINY).fit(windows, validation_data=windows[:20])
     assert model.evaluate(windows[:20])["mse"] == pytest.approx(model.metrics_["validation"]["mse"], rel=1e-5)
 
 
-def test_it_comes_back_from_a_folder(fitted, tmp_path):
+def test_saved_forecaster_gives_the_same_answers(fitted, tmp_path):
     fitted.save(tmp_path / "run")
     again = Forecaster.load(tmp_path / "run")
     np.testing.assert_array_equal(again.predict(waves(1))[0], fitted.predict(waves(1))[0])
+
+
+def noisy(seed, scale=1.0):
+    draw = np.random.default_rng(seed)
+    return [(np.arange(60.0), scale * draw.normal(size=(60, 1)))]
+
+
+def test_resuming_with_other_values_is_refused(tmp_path):
+    options = {**TINY, "run_dir": tmp_path}
+    Forecaster.from_options(**options).fit(noisy(0))
+    with pytest.raises(DataError, match="training data"):
+        Forecaster.from_options(**options).fit(noisy(1, 100.0))
+
+
+def test_scaling_ignores_the_validation_part():
+    times = np.arange(100.0)
+    values = np.where(times < 80, np.sin(times), 1000.0)
+    model = Forecaster.from_options(**TINY, validation=0.2).fit([(times, values)])
+    assert abs(model.scaling_.mean[0]) < 1
+
+
+def test_forecasts_keep_the_time_zone():
+    stamps = pd.date_range("2024-01-01", periods=40, freq="h", tz="America/New_York")
+    frame = pd.DataFrame({"t": stamps, "x": np.sin(np.arange(40.0))})
+    said = Forecaster.from_options(**{**TINY, "horizon": 2}).fit(frame, time="t").predict(frame)
+    assert list(said["t"]) == list(pd.date_range(stamps[-1] + pd.Timedelta("1h"), periods=2, freq="h"))
+
+
+def test_embedding_of_whole_series_is_refused():
+    model = Forecaster.from_options(**TINY).fit(noisy(0))
+    with pytest.raises(ValueError, match="no states of whole series"):
+        model.embed(noisy(0))

@@ -1,4 +1,4 @@
-"""Every form of input, and answers in the same form."""
+"""Input forms (frames, arrays, lists, sets) and predictions in the same form."""
 
 import datetime as dt
 
@@ -18,10 +18,10 @@ ROLES = {"id": "who", "time": "hour", "values": ["pH", "pulse"]}
 
 @pytest.fixture(scope="module")
 def by_table(X):
-    return Interpolator(**TINY).fit(pd.DataFrame(long_table(X)), **ROLES)
+    return Interpolator.from_options(**TINY).fit(pd.DataFrame(long_table(X)), **ROLES)
 
 
-def test_all_forms_give_the_same_numbers(X, interpolator, by_table):
+def test_all_input_forms_give_the_same_predictions(X, interpolator, by_table):
     at = [0.5, 3.0, 12.0]
     listed = interpolator.predict(X, at=at)
     series = SeriesSet([Series.of(t, v, id=f"p{n}") for n, (t, v) in enumerate(X)])
@@ -41,13 +41,13 @@ def test_all_forms_give_the_same_numbers(X, interpolator, by_table):
     assert lazy.equals(polars)
 
 
-def test_an_array_is_filled_in(X):
+def test_missing_values_of_an_array_are_filled(X):
     draw = np.random.default_rng(0)
     array = np.cumsum(draw.normal(size=(8, 6, 2)), axis=1)
     array[draw.random(array.shape) < 0.3] = np.nan
     array[0, 4:] = np.nan  # a series that ends early is answered for to the end, like the others
     array[:, 0] = 0.0
-    model = Interpolator(**TINY).fit(array)
+    model = Interpolator.from_options(**TINY).fit(array)
     filled = model.predict(array)
     assert filled.shape == array.shape
     assert np.isfinite(filled).all()
@@ -58,7 +58,7 @@ def test_an_array_is_filled_in(X):
     assert np.isfinite(ragged[7]).all()
 
 
-def test_times_to_ask_for(X, interpolator):
+def test_all_forms_of_query_times(X, interpolator):
     whole = interpolator.predict(X)
     assert [len(values) for values in whole] == [len(times) for times, _ in X]
     flat = interpolator.predict(X, at=[1.0, 2.0])
@@ -86,7 +86,7 @@ def test_times_to_ask_for(X, interpolator):
         ([1.0, [2.0]], "at are ragged"),
     ],
 )
-def test_times_that_cannot_be_asked_for(X, interpolator, at, message):
+def test_invalid_query_times_are_refused(X, interpolator, at, message):
     with pytest.raises(DataError, match=message):
         interpolator.predict(X, at=at)
 
@@ -107,8 +107,8 @@ def test_std_and_quantiles(X, interpolator, by_table):
         interpolator.predict(X, at=[1.0], quantiles=[0.5], return_std=True)
 
 
-def test_a_model_without_spread_says_so(X):
-    model = Interpolator(law="point", **TINY).fit(X)
+def test_std_and_quantiles_need_a_gaussian_law(X):
+    model = Interpolator.from_options(law="point", **TINY).fit(X)
     with pytest.raises(ValueError, match="law='gaussian'"):
         model.predict(X, return_std=True)
     with pytest.raises(ValueError, match="law='gaussian'"):
@@ -119,11 +119,11 @@ def test_order_of_rows_and_columns_changes_nothing(X, y):
     table = pd.DataFrame(long_table(X, y))
     mixed = table.sample(frac=1, random_state=0)[["kind", "pulse", "hour", "pH", "who"]]
     roles = {**ROLES, "label": "kind"}
-    a, b = Classifier(**TINY).fit(table, **roles), Classifier(**TINY).fit(mixed, **roles)
+    a, b = Classifier.from_options(**TINY).fit(table, **roles), Classifier.from_options(**TINY).fit(mixed, **roles)
     np.testing.assert_array_equal(a.predict_proba(table), b.predict_proba(table))
     # without values= the columns of training are looked for by name, and others ignored
     roles.pop("values")
-    c = Classifier(**TINY).fit(table, **roles)
+    c = Classifier.from_options(**TINY).fit(table, **roles)
     np.testing.assert_array_equal(c.predict_proba(table), a.predict_proba(table))
     np.testing.assert_array_equal(c.predict_proba(table.assign(note=1.0)), a.predict_proba(table))
     shuffled = dict(zip(mixed["who"].unique(), c.predict_proba(mixed), strict=True))
@@ -140,10 +140,10 @@ def test_order_of_rows_and_columns_changes_nothing(X, y):
     ],
     ids=["int32", "float", "category"],
 )
-def test_ids_come_back_as_they_were(X, ids):
+def test_ids_keep_their_type(X, ids):
     table = pd.DataFrame(long_table(X, ids=list(range(12))))
     table["who"] = ids.iloc[table["who"]].reset_index(drop=True)
-    model = Interpolator(**TINY).fit(table, **ROLES)
+    model = Interpolator.from_options(**TINY).fit(table, **ROLES)
     out = model.predict(table, at=[1.0])
     assert out["who"].dtype == table["who"].dtype
     assert out["who"].tolist() == ids.tolist()
@@ -153,10 +153,10 @@ def test_ids_come_back_as_they_were(X, ids):
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Vienna"])
-def test_dates_come_back_as_dates(X, zone):
+def test_dates_of_a_table_stay_dates(X, zone):
     table = pd.DataFrame(long_table(X))
     table["hour"] = pd.Timestamp("2024-03-01", tz=zone) + pd.to_timedelta((3600 * table["hour"]).round(), unit="s")
-    model = Interpolator(**TINY).fit(table, **ROLES)
+    model = Interpolator.from_options(**TINY).fit(table, **ROLES)
     same = model.predict(table)
     # pandas' own unit may differ, the moments may not
     assert same["hour"].tolist() == table["hour"].tolist()
@@ -172,10 +172,10 @@ def test_dates_come_back_as_dates(X, zone):
         model.predict(pd.DataFrame(long_table(X)))
 
 
-def test_dates_of_a_set(X):
+def test_dates_of_a_series_set_stay_dates(X):
     day = np.datetime64("2024-03-01T00:00:00", "us")
     dated = [(day + (times * 3.6e9).astype("m8[us]"), values) for times, values in X]
-    model = Interpolator(**TINY).fit(dated)
+    model = Interpolator.from_options(**TINY).fit(dated)
     at = [dt.datetime(2024, 3, 1, 1), dt.datetime(2024, 3, 1, 2)]
     listed = model.predict(dated, at=at)
     schema = Schema(dates=True)
@@ -184,9 +184,9 @@ def test_dates_of_a_set(X):
     np.testing.assert_allclose(answered[3].values, listed[3], rtol=1e-5, atol=1e-6)
 
 
-def test_columns_that_are_missing(X, y):
+def test_missing_and_repeated_columns_are_refused(X, y):
     table = pd.DataFrame(long_table(X, y))
-    model = Classifier(**TINY).fit(table, label="kind", **ROLES)
+    model = Classifier.from_options(**TINY).fit(table, label="kind", **ROLES)
     np.testing.assert_array_equal(
         model.predict_proba(table.drop(columns="kind")), model.predict_proba(table.assign(kind=None))
     )
@@ -195,11 +195,11 @@ def test_columns_that_are_missing(X, y):
     with pytest.raises(DataError, match="no column 'hour'"):
         model.predict(table.drop(columns="hour"))
     with pytest.raises(DataError, match="no column 'kin'; did you mean 'kind'"):
-        Classifier(**TINY).fit(table, label="kin", **ROLES)
+        Classifier.from_options(**TINY).fit(table, label="kin", **ROLES)
     with pytest.raises(DataError, match="which column is the time"):
-        Classifier(**TINY).fit(table, id="who", label="kind")
+        Classifier.from_options(**TINY).fit(table, id="who", label="kind")
     with pytest.raises(DataError, match=r"values='pH' is one word; pass a list"):
-        Classifier(**TINY).fit(table, id="who", time="hour", values="pH", label="kind")
+        Classifier.from_options(**TINY).fit(table, id="who", time="hour", values="pH", label="kind")
     with pytest.raises(DataError, match="has no label; pass y"):
         model.score(table.drop(columns="kind"))
     twice = pd.concat([table, table])
@@ -210,7 +210,7 @@ def test_columns_that_are_missing(X, y):
 def test_targets_and_static_features_of_a_table(X):
     table = pd.DataFrame(long_table(X)).assign(age=lambda t: t["who"].str[1:].astype(float))
     roles = {"id": "who", "time": "hour", "values": ["pH"], "static": ["age"], "targets": ["pulse"]}
-    model = Regressor(law="gaussian", **TINY).fit(table, **roles)
+    model = Regressor.from_options(law="gaussian", **TINY).fit(table, **roles)
     mean, std = model.predict(table.drop(columns="pulse"), at=[1.0], return_std=True)
     assert list(mean.columns) == ["who", "hour", "pulse"]
     assert np.isfinite(mean["pulse"]).all()
@@ -224,12 +224,12 @@ def test_targets_and_static_features_of_a_table(X):
         model.predict([(t, v[:, :1]) for t, v in X])
 
 
-def test_labels_beside_a_table_and_in_a_set(X, y):
+def test_labels_as_an_argument_or_in_a_series_set(X, y):
     table = pd.DataFrame(long_table(X))
     kinds = pd.Series(y)
-    model = Classifier(**TINY).fit(table, kinds, **ROLES)
+    model = Classifier.from_options(**TINY).fit(table, kinds, **ROLES)
     labelled = SeriesSet([Series.of(t, v, label=kind) for (t, v), kind in zip(X, y, strict=True)])
-    other = Classifier(**TINY).fit(labelled)
+    other = Classifier.from_options(**TINY).fit(labelled)
     assert 0 <= other.score(labelled) <= 1
     assert model.score(table, y) == pytest.approx(np.mean(model.predict(table) == kinds))
     weights = np.arange(len(y))
@@ -237,13 +237,13 @@ def test_labels_beside_a_table_and_in_a_set(X, y):
     assert model.score(table, y, sample_weight=weights) == pytest.approx(np.average(right, weights=weights))
 
 
-def test_no_times_for_a_lost_series():
+def test_query_times_must_cover_every_series():
     data = SeriesSet([Series.of([0.0], [[1.0]], id="a"), Series.of([0.0], [[1.0]], id="b")])
     with pytest.raises(DataError, match="at has no times for the series 'b'"):
         query_times({"a": [1.0]}, data)
 
 
-def test_numbers_of_the_regressor_are_an_array_whatever_the_form(X, regressor):
+def test_regressor_returns_an_array(X, regressor):
     said = regressor.predict(X)
     assert said.shape == (len(X),)
     assert regressor.score(X, numbers(X)) == pytest.approx(

@@ -1,4 +1,4 @@
-"""What must not matter does not, and what must scale does."""
+"""Invariances of predictions: batch order, query times, units of time and of values."""
 
 import numpy as np
 import pytest
@@ -29,13 +29,13 @@ def test_asking_for_more_times_changes_nothing(X, interpolator):
 
 
 @pytest.mark.parametrize(("unit", "shift"), [(1.0, 1e9), (3600.0, 0.0), (1e-6, 5.0)], ids=["shift", "unit", "both"])
-def test_clock_of_the_user_does_not_matter(X, y, classifier, interpolator, unit, shift):
+def test_predictions_do_not_depend_on_time_origin_and_unit(X, y, classifier, interpolator, unit, shift):
     # in steps that 1e9 + t holds exactly
     exact = [(np.round(times * 1024) / 1024, values) for times, values in X]
     moved = [(times * unit + shift, values) for times, values in exact]
-    a, b = (Classifier(**TINY).fit(data, y).predict_proba(data) for data in (exact, moved))
+    a, b = (Classifier.from_options(**TINY).fit(data, y).predict_proba(data) for data in (exact, moved))
     np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-    here, there = Interpolator(**TINY).fit(exact), Interpolator(**TINY).fit(moved)
+    here, there = Interpolator.from_options(**TINY).fit(exact), Interpolator.from_options(**TINY).fit(moved)
     for one, other in zip(
         here.predict(exact, at=AT, return_std=True),
         there.predict(moved, at=np.array(AT) * unit + shift, return_std=True),
@@ -45,10 +45,10 @@ def test_clock_of_the_user_does_not_matter(X, y, classifier, interpolator, unit,
             np.testing.assert_allclose(c, d, rtol=2e-3, atol=2e-3)
 
 
-def test_units_of_the_values(X, interpolator):
+def test_predictions_scale_with_the_values(X, interpolator):
     scale, level = np.array([1e3, 1e-6]), np.array([273.15, -4e-6])
     other = [(times, values * scale + level) for times, values in X]
-    mean, std = Interpolator(**TINY).fit(other).predict(other, at=AT, return_std=True)
+    mean, std = Interpolator.from_options(**TINY).fit(other).predict(other, at=AT, return_std=True)
     before, spread = interpolator.predict(X, at=AT, return_std=True)
     for n in range(len(X)):
         np.testing.assert_allclose((mean[n] - level) / scale, before[n], rtol=1e-3, atol=1e-3)

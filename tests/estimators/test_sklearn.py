@@ -39,7 +39,7 @@ IN_FLOAT64 = {"check_methods_sample_order_invariance", "check_methods_subset_inv
 
 
 def estimator(kind, **options):
-    return kind(**{**TINY, "n_layers": 1, "max_epochs": 1, "min_steps": 2, "window": 1, **options})
+    return kind.from_options(**{**TINY, "n_layers": 1, "max_epochs": 1, "min_steps": 2, "window": 1, **options})
 
 
 def _checks():
@@ -55,19 +55,19 @@ def _checks():
 
 @pytest.mark.parametrize(("model", "check"), list(_checks()))
 @pytest.mark.filterwarnings("ignore::Warning")
-def test_checks_of_scikit_learn(model, check):
+def test_scikit_learn_estimator_checks(model, check):
     check(model)
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_parameters_are_stored_as_they_come(kind):
+def test_constructor_parameters_are_stored_unchanged(kind):
     options = {"n_heads": 2}
     model = kind(backbone_options=options, d_model=np.int64(8), run_dir="somewhere")
     assert model.backbone_options is options
     copy = clone(model)
     assert copy.get_params() == model.get_params()
     assert copy is not model
-    assert model.set_params(d_model=16, verbose=0) is model
+    assert model.set_params(d_model=16, training__verbose=0) is model
     assert model.d_model == 16
     with pytest.raises(ValueError, match="Invalid parameter 'dmodel'"):
         model.set_params(dmodel=1)
@@ -78,7 +78,7 @@ def test_parameters_are_stored_as_they_come(kind):
     assert kind(d_model="nonsense").d_model == "nonsense"
 
 
-def test_kinds():
+def test_estimator_types():
     assert is_classifier(Classifier())
     assert not is_classifier(Regressor())
     assert is_regressor(Regressor())
@@ -86,7 +86,7 @@ def test_kinds():
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_not_fitted(kind, X, tmp_path):
+def test_unfitted_estimators_raise_not_fitted_error(kind, X, tmp_path):
     model = kind()
     for ask in (model.predict, model.embed, model.explain, model.evaluate):
         with pytest.raises(NotFittedError, match=f"this {kind.__name__} is not fitted yet"):
@@ -103,12 +103,12 @@ def test_a_failed_fit_leaves_no_model(X, y):
     model = estimator(Classifier).fit(X, y)
     check_is_fitted(model)
     with pytest.raises(ValueError, match="accelerator"):
-        model.set_params(accelerator="abacus").fit(X, y)
+        model.set_params(training__accelerator="abacus").fit(X, y)
     with pytest.raises(NotFittedError):
         model.predict(X)
 
 
-def test_search_over_a_list_of_series(X, y):
+def test_grid_search_over_a_list_of_series(X, y):
     search = GridSearchCV(estimator(Classifier), {"d_model": np.array([4, 8]), "pooling": ["mean"]}, cv=2)
     search.fit(X, y)
     assert search.predict(X).shape == (len(X),)
@@ -137,7 +137,7 @@ def test_same_seed_same_model_other_seed_other_model(X, y):
     np.testing.assert_array_equal(model.fit(X, y).predict_proba(X), a)
 
 
-def test_silence(X, y, capfd, tmp_path, monkeypatch, recwarn):
+def test_verbose_0_prints_and_writes_nothing(X, y, capfd, tmp_path, monkeypatch, recwarn):
     monkeypatch.chdir(tmp_path)
     for kind, labels in ((Classifier, y), (Regressor, numbers(X)), (Interpolator, None)):
         estimator(kind, verbose=0).fit(X, labels).predict(X)

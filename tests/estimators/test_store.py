@@ -1,3 +1,5 @@
+"""Saving and loading of estimators, older formats, damaged folders, the hub."""
+
 import json
 import shutil
 import sys
@@ -23,7 +25,7 @@ def saved(classifier, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor", "interpolator"])
-def test_the_same_answers_after_a_trip_to_the_disk(request, X, tmp_path, kind):
+def test_loaded_models_give_the_same_answers(request, X, tmp_path, kind):
     model = request.getfixturevalue(kind)
     model.save(tmp_path / "deep" / "model")
     loaded = type(model).load(tmp_path / "deep" / "model", device="cpu")
@@ -42,10 +44,10 @@ def test_the_same_answers_after_a_trip_to_the_disk(request, X, tmp_path, kind):
     assert type(Estimator.load(tmp_path / "deep" / "model")) is type(model)
 
 
-def test_the_folder_holds_nothing_that_could_run(saved, classifier):
+def test_saved_folder_holds_no_pickles(saved, classifier):
     assert {path.name for path in saved.iterdir()} == FILES
     config = json.loads((saved / "config.json").read_text())
-    assert config["format"] == 3
+    assert config["format"] == 4
     assert config["estimator"] == "Classifier"
     assert json.loads((saved / "metrics.json").read_text())["validation"] == classifier.metrics_["validation"]
     assert all(name.startswith("member0.") for name in load_file(saved / "model.safetensors"))
@@ -55,7 +57,7 @@ def test_the_folder_holds_nothing_that_could_run(saved, classifier):
 
 
 @pytest.mark.parametrize(("version", "said", "heads"), [(1, None, 4), (1, 2, 2), (2, None, 1), (2, 2, 2)])
-def test_a_folder_from_before_heads_followed_the_width_keeps_its_four(saved, version, said, heads):
+def test_format_1_models_keep_four_heads(saved, version, said, heads):
     path = saved / "config.json"
     config = json.loads(path.read_text())
     options = {**config["model"]["backbone_options"], "n_heads": said}
@@ -64,7 +66,7 @@ def test_a_folder_from_before_heads_followed_the_width_keeps_its_four(saved, ver
     assert Classifier.load(saved).tasks_[0].backbone.model.layers[0].attention.n_heads == heads
 
 
-def test_a_folder_from_before_norms_could_stand_elsewhere_has_the_papers_layer(saved):
+def test_format_2_models_keep_the_norm_at_the_end(saved):
     path = saved / "config.json"
     config = json.loads(path.read_text())
     for name in ("norm", "encoding_scale"):
@@ -85,7 +87,7 @@ def test_a_folder_from_before_norms_could_stand_elsewhere_has_the_papers_layer(s
 
 
 @pytest.mark.parametrize("options", [None, [1]])
-def test_damage_in_an_old_folder_is_told(saved, options):
+def test_damaged_old_folders_are_refused(saved, options):
     path = saved / "config.json"
     config = json.loads(path.read_text())
     config["model"]["backbone_options"] = options
@@ -94,8 +96,8 @@ def test_damage_in_an_old_folder_is_told(saved, options):
         Classifier.load(saved)
 
 
-def test_a_model_with_everything(X, tmp_path):
-    model = Classifier(class_weight={0: 1.0, 1: 2.0}, members=2, **{**TINY, "d_model": np.int64(8)})
+def test_parameters_of_numpy_types_and_class_weights_are_restored(X, tmp_path):
+    model = Classifier.from_options(class_weight={0: 1.0, 1: 2.0}, members=2, **{**TINY, "d_model": np.int64(8)})
     model.fit(X, [0, 1] * 6).save(tmp_path)
     loaded = Classifier.load(tmp_path)
     assert loaded.class_weight == {0: 1.0, 1: 2.0}
@@ -104,8 +106,8 @@ def test_a_model_with_everything(X, tmp_path):
     np.testing.assert_array_equal(loaded.fit(X, [0, 1] * 6).predict_proba(X), model.predict_proba(X))
 
 
-def test_frames_are_kept(X, tmp_path):
-    model = Regressor(frames=(1, 2), **TINY).fit(X, numbers(X))
+def test_frame_size_is_restored(X, tmp_path):
+    model = Regressor.from_options(frames=(1, 2), **TINY).fit(X, numbers(X))
     model.save(tmp_path)
     np.testing.assert_array_equal(Regressor.load(tmp_path).predict(X), model.predict(X))
 
@@ -122,7 +124,7 @@ def test_frames_are_kept(X, tmp_path):
         (lambda folder: (folder / "metrics.json").write_text("{"), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 100), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 3), "the model is damaged"),
-        (lambda folder: _set(folder, "format", 4), "in format 4, this version reads up to 3; upgrade contiformer"),
+        (lambda folder: _set(folder, "format", 5), "in format 5, this version reads up to 4; upgrade contiformer"),
         (lambda folder: _set(folder, "format", "1"), "in format 1"),
         (lambda folder: _set(folder, "estimator", "Oracle"), "a Oracle is saved here; upgrade"),
         (lambda folder: _set(folder, "members", 2), "the model is damaged"),
@@ -133,7 +135,7 @@ def test_frames_are_kept(X, tmp_path):
         (lambda folder: _set(folder, "parameters", 3), "the model is damaged"),
     ],
 )
-def test_damaged_folders(saved, damage, message):
+def test_damaged_folders_are_refused(saved, damage, message):
     damage(saved)
     with pytest.raises(DataError, match=message) as caught:
         Classifier.load(saved)
@@ -149,42 +151,42 @@ def _set(folder, key, value):
     (folder / "config.json").write_text(json.dumps({**config, key: value}))
 
 
-def test_wrong_class_and_wrong_device(saved):
+def test_wrong_class_and_unknown_device_are_refused(saved):
     with pytest.raises(DataError, match=r"a Classifier is saved here; load it with Classifier\.load"):
         Interpolator.load(saved)
     with pytest.raises(ValueError, match="device must be one that this machine has, got 'warp'"):
         Classifier.load(saved, device="warp")
 
 
-def test_saving_again_replaces(saved, classifier, X):
+def test_saving_twice_replaces_the_folder(saved, classifier, X):
     classifier.save(saved)
     assert {path.name for path in saved.iterdir()} == FILES
     np.testing.assert_array_equal(Classifier.load(saved).predict(X), classifier.predict(X))
 
 
 def test_a_finished_run_is_not_trained_again(X, y, tmp_path, classifier):
-    first = Classifier(run_dir=tmp_path / "run", **TINY).fit(X, y)
+    first = Classifier.from_options(run_dir=tmp_path / "run", **TINY).fit(X, y)
     np.testing.assert_array_equal(first.predict_proba(X), classifier.predict_proba(X))
     assert {path.name for path in (tmp_path / "run").iterdir()} > FILES
     assert first.outcomes_[0].resumed == 0
-    again = Classifier(run_dir=str(tmp_path / "run"), **TINY).fit(X, y)
+    again = Classifier.from_options(run_dir=str(tmp_path / "run"), **TINY).fit(X, y)
     assert again.outcomes_[0].resumed == len(first.history_)
     assert again.history_ == first.history_
     np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
     with pytest.raises(DataError, match=r"learning_rate 0\.004 instead of 0\.1"):
-        Classifier(run_dir=tmp_path / "run", **{**TINY, "learning_rate": 0.1}).fit(X, y)
+        Classifier.from_options(run_dir=tmp_path / "run", **{**TINY, "learning_rate": 0.1}).fit(X, y)
     loaded = Classifier.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.predict_proba(X), first.predict_proba(X))
 
 
-def test_hub_that_is_not_installed(classifier, monkeypatch):
+def test_hub_without_huggingface_hub_says_what_to_install(classifier, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     for ask in (classifier.push_to_hub, Classifier.from_pretrained):
         with pytest.raises(ModuleNotFoundError, match=r"pip install 'contiformer\[hub\]'"):
             ask("me/model")
 
 
-def test_hub(classifier, X, tmp_path, monkeypatch):
+def test_push_to_and_load_from_the_hub(classifier, X, tmp_path, monkeypatch):
     calls = []
 
     def upload_folder(repo_id, folder_path, **options):

@@ -1,6 +1,8 @@
+"""Fixtures that count kernel calls and switch the kernels off."""
+
 import pytest
 
-from contiformer.native import between, dot_product, drive, flow, pairs, spectral
+from contiformer.native import dot_product, gauss_rule, neural_cde, ode_rnn, pairs, spectral_mixture
 from contiformer.native import library as native
 
 
@@ -23,6 +25,6 @@ def calls(monkeypatch):
         names.append(name)
         return native.share_out(name, *rest)
 
-    for module in (between, dot_product, drive, flow, pairs, spectral):
+    for module in (dot_product, gauss_rule, neural_cde, ode_rnn, pairs, spectral_mixture):
         monkeypatch.setattr(module, "share_out", counted)
     return names

@@ -1,4 +1,4 @@
-"""What a test of a kernel compares."""
+"""Comparison of outputs and gradients."""
 
 import torch
 

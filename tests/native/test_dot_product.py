@@ -1,4 +1,4 @@
-"""Attention with dropout in one compiled pass gives what products, softmax and dropout give, one after the other."""
+"""The dot-product attention kernel with dropout against products, softmax and dropout."""
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def test_large_scores_do_not_overflow(size):
 
 
 @pytest.mark.parametrize("score", [1e2, 1e4, 1e6, 1e8])
-def test_weights_of_keys_that_are_alike_are_alike(score):
+def test_equal_keys_have_equal_weights(score):
     """Whatever the score is: the logarithm of a sum would lose the sum in it."""
     case = Case(4, 50, 1, dropout=0.0)
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_scores_of_one_key_have_no_gradient():
     assert found["queries"].abs().max() == found["keys"].abs().max() == 0
 
 
-def test_what_is_no_number_stays_so():
+def test_nan_stays_in_its_sequence_and_head():
     case = Case(3, 5, 4)
     with torch.no_grad():
         case.parts["keys"][0, 0, 2, 1] = torch.nan
@@ -108,7 +108,7 @@ def test_what_is_no_number_stays_so():
     assert said[1].isfinite().all()
 
 
-def test_the_share_that_is_dropped_and_nothing_else_is_regular():
+def test_dropped_share_and_independence():
     case = Case(200, 150, 8, batch=4, heads=4, dropout=0.25)
     kept = case.kept()
     five = 5 * (0.25 * 0.75) ** 0.5
@@ -133,7 +133,7 @@ def test_no_two_rows_drop_the_same():
 
 @pytest.mark.parametrize("layout", ["heads apart", "parts apart", "one for all"])
 @pytest.mark.parametrize("name", ["queries", "keys", "values"])
-def test_it_does_not_matter_how_tensors_lie_in_memory(name, layout):
+def test_memory_layout_does_not_matter(name, layout):
     case = Case(9, 26, 16)
     part = case.parts[name].detach()
     moved = {
@@ -148,7 +148,7 @@ def test_it_does_not_matter_how_tensors_lie_in_memory(name, layout):
     assert all(torch.equal(results[0][key], results[1][key]) for key in results[0])
 
 
-def test_hooks_may_lay_out_anew_what_is_saved():
+def test_saved_tensor_hooks_may_change_the_layout():
     case = Case(9, 26, 16)
     expected = case.results(case.said())
     with torch.autograd.graph.saved_tensors_hooks(lambda x: x.contiguous(), lambda x: x):
@@ -158,7 +158,7 @@ def test_hooks_may_lay_out_anew_what_is_saved():
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_what_is_recomputed_has_the_gradients_of_what_was_said(keep):
+def test_gradient_checkpointing_gives_the_same_gradients(keep):
     case = Case(9, 26, 16)
     parts = list(case.parts.values())
 
@@ -173,7 +173,7 @@ def test_what_is_recomputed_has_the_gradients_of_what_was_said(keep):
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
-def test_what_is_said_may_be_changed_in_place():
+def test_output_may_be_changed_in_place():
     case = Case(9, 26, 16)
     expected = case.results(case.said() + 1)
     changed = case.said()
@@ -182,7 +182,7 @@ def test_what_is_said_may_be_changed_in_place():
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_a_gradient_that_is_one_number_for_all():
+def test_expanded_gradients_are_accepted():
     case = Case(9, 26, 16)
     parts = list(case.parts.values())
     for a, b in zip(
@@ -193,7 +193,7 @@ def test_a_gradient_that_is_one_number_for_all():
         assert torch.equal(a, b)
 
 
-def test_threads_change_nothing():
+def test_threads_do_not_change_the_result():
     case = Case(70, 90, 16, batch=5)
     before = torch.get_num_threads()
     found = []
@@ -207,7 +207,7 @@ def test_threads_change_nothing():
         assert all(torch.equal(other[name], found[0][name]) for name in other)
 
 
-def test_later_rows_change_nothing_in_a_causal_one():
+def test_later_rows_do_not_change_causal_outputs():
     case = Case(30, 30, 8, causal=True)
     moved = {name: part.detach().clone() for name, part in case.parts.items()}
     for part in moved.values():
@@ -215,7 +215,7 @@ def test_later_rows_change_nothing_in_a_causal_one():
     assert torch.equal(case.said(**moved)[:, :, :17], case.said()[:, :, :17])
 
 
-def test_the_layer_takes_it(calls):
+def test_module_calls_the_kernel(calls):
     case = Case(9, 26, 16)
     said = dot_product_attention(*case.parts.values(), dropout=0.3)
     torch.autograd.grad(said.sum(), list(case.parts.values()))
@@ -223,7 +223,7 @@ def test_the_layer_takes_it(calls):
 
 
 @pytest.mark.parametrize("why", ["double", "mask", "other widths", "no batch", "nothing", "all dropped", "func"])
-def test_the_rest_is_left_to_torch(why, calls):
+def test_unsupported_input_falls_back_to_torch(why, calls):
     queries, keys, values = (part.detach() for part in Case(9, 26, 16).parts.values())
     dropout, mask = 0.3, None
     if why == "double":
@@ -248,7 +248,7 @@ def test_the_rest_is_left_to_torch(why, calls):
     assert calls == []
 
 
-def test_randomness_is_that_of_torch(calls):
+def test_randomness_follows_the_torch_seed(calls):
     parts = list(Case(9, 26, 16).parts.values())
     said = []
     for seed in (0, 0, 1):
@@ -261,7 +261,7 @@ def test_randomness_is_that_of_torch(calls):
     assert not torch.equal(said[2], said[3])
 
 
-def test_another_default_device_is_not_asked_for_random_numbers():
+def test_random_numbers_ignore_the_default_device():
     parts = list(Case(9, 26, 16).parts.values())
     with torch.device("meta"):
         assert dot_product_attention(*parts, dropout=0.3).isfinite().all()

@@ -1,12 +1,12 @@
-"""The compiled kernels give what the PyTorch passes give, values and gradients."""
+"""Kernels of sweeps, softmax, moments and small products against PyTorch."""
 
 import pytest
 import torch
 from torch.autograd import forward_ad
 
 from contiformer.native import library as native
-from contiformer.native.attention import GapSoftmax
-from contiformer.native.small import small_products
+from contiformer.native.gap_softmax import GapSoftmax
+from contiformer.native.small_matmul import small_products
 from contiformer.nn import ContinuousAttention
 from contiformer.nn.fields import ConcatField, stack_fields
 from contiformer.nn.moments import interval_moments
@@ -143,11 +143,11 @@ def test_times_in_single_precision_are_read_as_such():
     assert torch.allclose(*found, atol=1e-5)
 
 
-def test_no_items_are_no_work():
+def test_zero_items_are_accepted():
     native.share_out("softmax_forward", [GapSoftmax()], 0)
 
 
-def test_heads_divide_the_width():
+def test_heads_must_divide_the_width():
     times = torch.rand(5, 1, dtype=torch.float64).sort(0).values
     field = stack_fields([ConcatField(8, normalize=True)], torch.float32)
     pieces = window_pieces(times[0], times[-1], 1.0, 4)
@@ -171,7 +171,8 @@ def test_small_products_equal_torch(rows, inner, columns, without_kernels):
         assert relative(mine, theirs) < 1e-5
 
 
-def test_small_products_leave_to_torch_what_they_do_not_do():
+@pytest.mark.no_array_checks
+def test_small_products_fall_back_to_torch():
     left, right = torch.randn(1, 5, 4, 3), torch.randn(2, 3, 5, 3, 2)
     assert torch.equal(small_products(left, right), left.unsqueeze(1) @ right)
     with pytest.raises(RuntimeError, match="size"):

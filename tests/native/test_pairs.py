@@ -1,4 +1,4 @@
-"""The paper's algorithm in C gives what it gives in PyTorch, values and gradients."""
+"""The kernel of the pairwise algorithm against PyTorch."""
 
 import copy
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from contiformer.benchmarks.contenders import Shape, make_call
+from benchmarks.contenders import Shape, make_call
 from contiformer.native import library as native
 from contiformer.native import pairs
 from contiformer.nn import ContinuousAttention
@@ -88,7 +88,7 @@ def test_ablations_equal_torch(options, without_kernels):
 
 
 @pytest.mark.parametrize("change", ["all are masked", "all ask too early"])
-def test_nothing_to_attend_to(change, without_kernels):
+def test_rows_without_keys_equal_torch(change, without_kernels):
     case = Case(causal=True, queries=4)
     if change == "all are masked":
         case.mask[:] = False
@@ -99,7 +99,7 @@ def test_nothing_to_attend_to(change, without_kernels):
     assert_same(found, case.results())
 
 
-def test_only_pairs_that_count_are_followed(monkeypatch):
+def test_only_unmasked_causal_pairs_are_solved(monkeypatch):
     followed = []
 
     def counted(name, works, items):
@@ -114,7 +114,7 @@ def test_only_pairs_that_count_are_followed(monkeypatch):
     assert followed == [int((length * (length + 1) // 2).sum())] * 2
 
 
-def test_a_sequence_of_which_nothing_is_observed(calls, without_kernels):
+def test_fully_masked_sequences_equal_torch(calls, without_kernels):
     case = Case(causal=True)
     case.mask[1] = False
     found = case.results()
@@ -124,7 +124,7 @@ def test_a_sequence_of_which_nothing_is_observed(calls, without_kernels):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_neither_neighbours_nor_threads_change_a_bit(threads):
+def test_result_does_not_depend_on_batch_mates_or_threads(threads):
     torch.manual_seed(0)
     field = fuse([ConcatField(16)], torch.float32)
     states, begin = torch.randn(101, 16), torch.rand(101)
@@ -238,7 +238,7 @@ OTHER_FIELDS = {
 
 
 @pytest.mark.parametrize("field", OTHER_FIELDS.values(), ids=OTHER_FIELDS)
-def test_other_fields_are_followed_in_torch(field, calls, without_kernels):
+def test_other_fields_fall_back_to_torch(field, calls, without_kernels):
     case = Case(causal=True, field=field)
     found = case.results()
     assert calls == []
@@ -247,7 +247,7 @@ def test_other_fields_are_followed_in_torch(field, calls, without_kernels):
 
 
 @pytest.mark.parametrize("field", OTHER_FIELDS.values(), ids=OTHER_FIELDS)
-def test_the_spectral_method_takes_a_field_for_what_it_does(field):
+def test_spectral_method_agrees_for_modified_fields(field):
     case = Case(causal=True, field=field, step_size=0.1)
     expected = case.out()
     case.attention.method, case.attention.degree = "spectral", 15
@@ -269,7 +269,7 @@ def hooked(case):
     ],
     ids=["exact integrals", "odd width", "gradients of times", "hooks"],
 )
-def test_what_the_kernel_cannot_do_is_done_in_torch(options, change, calls, without_kernels):
+def test_unsupported_input_falls_back_to_torch(options, change, calls, without_kernels):
     case = Case(causal=True, **options)
     if change is not None:
         change(case)
@@ -295,6 +295,6 @@ def test_second_derivatives_are_refused():
         torch.autograd.grad(case.out().sum(), case.x, create_graph=True)
 
 
-def test_the_benchmark_times_the_algorithm_in_torch(calls):
+def test_benchmark_of_the_pairwise_method_runs_in_torch(calls):
     make_call("pairwise", Shape(1, 5, 8, 2))()
     assert calls == []

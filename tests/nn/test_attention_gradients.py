@@ -1,4 +1,4 @@
-"""Gradients, above all those of the passes that are written by hand."""
+"""Gradients of attention, in particular of hand-written backward passes."""
 
 import copy
 
@@ -186,7 +186,7 @@ def test_dropout_keeps_the_mean():
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @in_both_places
-def test_what_is_computed_again_gives_the_gradients_of_what_was_kept(dropout, anywhere, monkeypatch):
+def test_recomputed_weights_give_the_same_gradients(dropout, anywhere, monkeypatch):
     attention = make_attention(degree=7, dropout=dropout)
     x, times = normal(2, 70, WIDTH).requires_grad_(), sorted_times(2, 70)
     queries = queries_off_the_knots(2) if anywhere else None
@@ -218,7 +218,7 @@ def test_backward_can_be_repeated(anywhere, dtype):
 
 @in_both_places
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_second_derivatives_are_refused_rather_than_wrong(anywhere, dtype):
+def test_second_derivatives_are_refused(anywhere, dtype):
     attention = make_attention(degree=7).to(dtype)
     x, times = normal(2, 12, WIDTH).to(dtype).requires_grad_(), sorted_times(2, 12)
     output = attention(x, times, queries_off_the_knots(2) if anywhere else None).square().sum()
@@ -250,7 +250,7 @@ def test_the_derivative_in_time_can_be_learned_from():
 
 @in_both_places
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_forwards_before_the_backwards_do_not_touch_each_others_memory(anywhere, dtype):
+def test_interleaved_forward_and_backward_passes_are_independent(anywhere, dtype):
     """Buffers are used again, but not while somebody still has to read them."""
     attention = make_attention(degree=7).to(dtype)
     inputs = [normal(2, 70, WIDTH).to(dtype).requires_grad_() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What must not matter: padding, batch mates, the order of equal times and of queries, and the future."""
+"""Invariances of attention: padding, batch mates, order of ties and queries, causality."""
 
 import pytest
 import torch
@@ -142,7 +142,7 @@ def test_order_of_queries_does_not_matter(options, dtype):
 
 
 @both_precisions
-def test_query_alone_gets_what_it_gets_in_company(dtype):
+def test_a_query_alone_gives_the_same_answer(dtype):
     attention = make(dtype)
     x, times, queries = normal(2, 20, WIDTH).to(dtype), sorted_times(2, 20), some_queries(2)
     company = attention(x, times, queries)
@@ -171,7 +171,7 @@ every_causal_option = pytest.mark.parametrize(
 @both_precisions
 @pytest.mark.parametrize("obs", [12, 70])
 @in_both_places
-def test_later_values_do_not_change_one_bit(options, dtype, obs, anywhere):
+def test_later_values_do_not_change_causal_outputs(options, dtype, obs, anywhere):
     attention = make(dtype, causal=True, **options)
     x, times = normal(2, obs, WIDTH).to(dtype), irregular_times(obs).expand(2, -1)
     first_changed = 2 * obs // 3

@@ -1,4 +1,4 @@
-"""The fast method against the paper's own, rule by rule, and the rules against what they must reduce to."""
+"""The spectral method against the pairwise one, and quadrature rules against their limits."""
 
 import copy
 
@@ -126,7 +126,7 @@ def _numpy_interp(at, times, values):
 @pytest.mark.parametrize("method", ["spectral", "pairwise"])
 @pytest.mark.parametrize("rule", ["exact", "linear", "gauss"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_without_anything_continuous_it_is_dot_product_attention(method, rule, causal):
+def test_all_switches_off_is_dot_product_attention(method, rule, causal):
     attention = make_attention(
         method=method, rule=rule, causal=causal, continuous_scores=False, continuous_values=False
     )
@@ -153,7 +153,7 @@ class Still(torch.nn.Module):
 @pytest.mark.parametrize("method", ["spectral", "pairwise"])
 @pytest.mark.parametrize("rule", ["exact", "linear", "gauss"])
 @pytest.mark.parametrize("piece_length", [1.0, 0.3])
-def test_with_a_zero_field_and_constant_queries_it_is_dot_product_attention(method, rule, piece_length):
+def test_zero_field_and_constant_queries_is_dot_product_attention(method, rule, piece_length):
     attention = make_attention(method=method, rule=rule, field=Still(), piece_length=piece_length)
     x, times, queries, _ = draw_inputs(spaced_times)
     torch.nn.init.zeros_(attention.q_proj.weight)
@@ -181,7 +181,7 @@ def test_weights_are_shares_of_the_observed_rows_in_their_own_order(method, caus
     assert largest(weights.sum(-1) - allowed.any(-1)[:, None].double()) < 1e-12
 
 
-def test_weights_follow_a_masked_row_to_where_it_stands():
+def test_weights_of_masked_rows_are_zero_in_place():
     """Taking a row out gives the same weights for the others as masking it where it stands."""
     attention = make_attention()
     x, times, queries, _ = draw_inputs()

@@ -1,11 +1,11 @@
-"""How the points are cut into blocks is bookkeeping: it changes neither output nor gradients."""
+"""Block size of the score integrals."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from contiformer.nn import ContinuousAttention, cells
+from contiformer.nn import ContinuousAttention, score_integrals
 
 OPTIONS = [
     {},
@@ -20,7 +20,7 @@ OPTIONS = [
 @pytest.mark.parametrize("between", [False, True], ids=["at the points", "between"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("length", [23, 30])
-def test_blocks_change_nothing(monkeypatch, length, options, between, dtype):
+def test_block_size_does_not_change_outputs_or_gradients(monkeypatch, length, options, between, dtype):
     torch.manual_seed(0)
     attention = ContinuousAttention(8, 2, degree=11, **options).to(dtype)
     x = torch.randn(2, length, 8, dtype=dtype, requires_grad=True)
@@ -33,10 +33,10 @@ def test_blocks_change_nothing(monkeypatch, length, options, between, dtype):
         out = attention(x, times, query_times=queries, mask=mask)
         return [out, *torch.autograd.grad(out.sin().sum(), [x, *attention.parameters()], allow_unused=True)]
 
-    monkeypatch.setattr(cells, "ALONE", 256)
+    monkeypatch.setattr(score_integrals, "ALONE", 256)
     whole = outcome()
-    monkeypatch.setattr(cells, "ALONE", 4)
-    monkeypatch.setattr(cells, "BLOCK", 7)
+    monkeypatch.setattr(score_integrals, "ALONE", 4)
+    monkeypatch.setattr(score_integrals, "BLOCK", 7)
     for one, other in zip(whole, outcome(), strict=True):
         if one is None:
             assert other is None

@@ -1,4 +1,4 @@
-"""Plain attention gives what PyTorch's gives, and drops the share of the weights that it says."""
+"""Dot-product attention with dropout against PyTorch's."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_values_and_gradients_are_those_of_torch(kind, monkeypatch):
         assert (a - b).abs().max() < 1e-12
 
 
-def test_the_share_of_the_weights_is_dropped():
+def test_dropout_drops_its_share_of_the_weights():
     torch.manual_seed(0)
     rows = torch.zeros(1, 400, WIDTH)
     # all weights are 1 / 400, and a row's sum of kept ones is what the values of one say
@@ -63,14 +63,14 @@ def test_low_precision_is_left_to_torch(dtype):
     assert torch.equal(*said)
 
 
-def test_a_mask_beside_causal_is_refused():
+def test_mask_together_with_causal_is_refused():
     q, k, v = _parts(ROWS)
     with pytest.raises(ValueError, match="mask must be None where causal"):
         dot_product_attention(q, k, v, torch.ones(ROWS, ROWS, dtype=torch.bool), 0.5, causal=True)
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_nothing_is_random_without_dropout(learned):
+def test_no_random_numbers_are_drawn_without_dropout(learned):
     """In PyTorch's attention and in the products made here, which a learned mask goes through."""
     q, k, v = _parts()
     mask = _bias(learned)

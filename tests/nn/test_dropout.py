@@ -1,4 +1,4 @@
-"""Dropout drops the share it says, at random, and keeps the mean."""
+"""Dropout from packed random bits."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from contiformer.nn.dropout import Dropout, drop, kept
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_share_and_mean(share):
+def test_dropped_share_and_mean(share):
     torch.manual_seed(0)
     factors = kept(torch.empty(1_000_001), share)
     assert factors.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-3)
@@ -26,11 +26,11 @@ def test_neighbours_are_independent():
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.0, 1.0), (1.0, 0.0), (1e-9, 1.0)])
-def test_none_and_all(share, value):
+def test_shares_zero_and_one(share, value):
     assert torch.equal(kept(torch.empty(3, 5), share), torch.full((3, 5), value))
 
 
-def test_module_follows_the_seed_and_is_silent_in_evaluation():
+def test_module_follows_the_seed_and_is_off_in_evaluation():
     x = torch.randn(7, 9, 5, dtype=torch.float64, requires_grad=True)
     dropout = Dropout(0.4)
     results = []
@@ -49,7 +49,7 @@ def test_gradient_passes_what_was_kept():
     assert 0 < int((gradient == 0).sum()) < 600
 
 
-def test_layouts_that_are_not_contiguous():
+def test_non_contiguous_tensors():
     torch.manual_seed(0)
     x = torch.ones(64, 50).T
     out = Dropout(0.5)(x)
@@ -57,25 +57,25 @@ def test_layouts_that_are_not_contiguous():
     assert 0.4 < float((out == 0).double().mean()) < 0.6
 
 
-def test_a_compiler_sees_one_graph():
+def test_dropout_compiles_to_one_graph():
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), Dropout(0.5), torch.nn.Linear(4, 4))
     compiled = torch.compile(layers, backend="eager", fullgraph=True)
     assert compiled(torch.randn(3, 4)).shape == (3, 4)
 
 
 @pytest.mark.parametrize("share", [-0.5, 1.5])
-def test_a_share_that_is_none_is_refused(share):
+def test_shares_outside_0_and_1_are_refused(share):
     with pytest.raises(ValueError, match="between 0 and 1"):
         drop(torch.ones(4), share)
 
 
-def test_all_and_nothing_can_be_dropped():
+def test_drop_with_share_zero_and_one():
     x = torch.randn(5)
     assert torch.equal(drop(x, 0.0), x)
     assert not drop(x, 1.0).any()
 
 
-def test_it_can_be_mapped():
+def test_dropout_works_under_vmap():
     """By torch.func, which has no rule for the way numbers are drawn here."""
     torch.manual_seed(0)
     x = torch.ones(3, 4000)

@@ -1,3 +1,5 @@
+"""Moments of a path against Chebyshev polynomials."""
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,7 @@ def test_moments_of_the_path_are_integrals_of_basis_times_path(kind):
 
 
 @pytest.mark.parametrize("kind", INTERPOLATIONS)
-def test_cells_need_not_be_named_where_intervals_are_the_cells(kind):
+def test_cells_default_to_the_intervals(kind):
     path = interpolate(kind, KNOTS, normal(1, 5, 3))
     end = torch.cat([KNOTS[:, 1:], KNOTS[:, -1:]], dim=1)
     piece = PIECES.locate((KNOTS + end) / 2)
@@ -75,7 +77,7 @@ def test_moments_are_differentiable_in_the_ends_and_the_path():
     torch.autograd.gradcheck(both, (values, start, end))
 
 
-def test_heads_are_parts_of_the_width():
+def test_moments_by_head_split_the_width():
     path = interpolate("linear", KNOTS, normal(1, 5, 6))
     end = torch.cat([KNOTS[:, 1:], KNOTS[:, -1:]], dim=1)
     piece = PIECES.locate((KNOTS + end) / 2)

@@ -1,4 +1,4 @@
-"""Trajectories that the series do not resolve are reported, or resolved."""
+"""Warnings about unresolved trajectories and the automatic degree."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""A layer that is told its observations one after the other says what the whole pass says."""
+"""Streaming of a causal layer against the pass over the whole sequence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from contiformer import ContiFormer
-from contiformer.backbones.contiformer_stream import ContiFormerStream
+from contiformer.backbones.contiformer import ContiFormerStream
 from contiformer.nn.layer import ContiFormerLayer
 from contiformer.nn.stream import LayerStream
 from tests.problems import largest, normal, sorted_times
@@ -46,7 +46,7 @@ def test_states_at_later_times_are_those_of_a_query(n_layers, norm):
     assert largest(torch.stack([stream.at(float(t)) for t in later]) - expected) < 1e-7
 
 
-def test_asking_changes_nothing():
+def test_queries_do_not_change_the_stream():
     model = make_model()
     values, times = normal(1, LENGTH, CHANNELS), sorted_times(1, LENGTH)
     stream = ContiFormerStream(model)
@@ -57,7 +57,7 @@ def test_asking_changes_nothing():
     assert torch.equal(torch.stack(states), streamed(model, values[0], times[0])[1])
 
 
-def test_before_anything_happened_the_state_is_that_of_an_empty_sequence():
+def test_state_before_the_first_event_is_that_of_an_empty_sequence():
     model = make_model()
     at = torch.tensor([[0.3]], dtype=torch.float64)
     empty = torch.zeros(1, 1, CHANNELS, dtype=torch.float64)
@@ -65,7 +65,7 @@ def test_before_anything_happened_the_state_is_that_of_an_empty_sequence():
     assert largest(ContiFormerStream(model).at(0.3) - expected[0, 0]) < 1e-12
 
 
-def test_time_does_not_go_back():
+def test_earlier_times_are_refused():
     stream = ContiFormerStream(make_model())
     stream.append(torch.zeros(CHANNELS, dtype=torch.float64), 1.0)
     with pytest.raises(ValueError, match=r"must not decrease: got 0\.5 after 1"):
@@ -75,7 +75,7 @@ def test_time_does_not_go_back():
 @pytest.mark.parametrize(
     "options", [{}, {"causal": True, "interpolation": "hermite"}, {"causal": True, "rule": "linear"}], ids=str
 )
-def test_what_cannot_be_streamed_is_refused(options):
+def test_layers_that_are_not_causal_are_refused(options):
     layer = ContiFormerLayer(WIDTH, 2, **options)
     with pytest.raises(ValueError, match="only a causal layer"):
         LayerStream(layer)

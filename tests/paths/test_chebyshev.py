@@ -1,15 +1,12 @@
+"""Chebyshev series: basis, Hermite nodes, integrals."""
+
 import numpy as np
 import pytest
 import torch
 from numpy.polynomial import Polynomial, chebyshev
 
-from contiformer.paths.chebyshev import (
-    chebyshev_basis,
-    gauss_legendre,
-    hermite_nodes,
-    hermite_to_chebyshev,
-    running_mean_matrix,
-)
+from contiformer.paths.chebyshev import chebyshev_basis, hermite_nodes, hermite_to_chebyshev, running_mean_matrix
+from contiformer.paths.quadrature import gauss_legendre
 
 RNG = np.random.default_rng(0)
 

@@ -1,3 +1,5 @@
+"""Interpolated paths: formulas, ties, gradients and causality."""
+
 import numpy as np
 import pytest
 import torch
@@ -70,7 +72,7 @@ def test_path_is_the_textbook_formula_inside_outside_and_at_the_knots(kind, n):
 
 @every_kind
 @sizes
-def test_end_values_are_held_for_ever(kind, n):
+def test_end_values_are_held_outside_the_data(kind, n):
     times, values = sorted_times(1, n), normal(1, n, 2)
     found = interpolate(kind, times, values)(torch.tensor([[-1e9, -1.0, 2.0, 1e9]]))
     assert torch.equal(found[0, :2], values[0, :1].expand(2, -1))
@@ -78,7 +80,7 @@ def test_end_values_are_held_for_ever(kind, n):
 
 
 @every_kind
-def test_promised_distinct_knots_give_the_same_path(kind):
+def test_distinct_knots_flag_gives_the_same_path(kind):
     times, values, queries = sorted_times(2, 9), normal(2, 9, 3), torch.rand(2, 30).double()
     merged, promised = (interpolate(kind, times, values, distinct=d)(queries) for d in (False, True))
     assert largest(merged - promised) < 1e-12
@@ -86,7 +88,7 @@ def test_promised_distinct_knots_give_the_same_path(kind):
 
 @every_kind
 @pytest.mark.parametrize("length", [1, 2, 5])
-def test_what_lies_behind_the_length_is_not_looked_at(kind, length):
+def test_padding_behind_the_length_is_ignored(kind, length):
     times, values, queries = sorted_times(1, length), normal(1, length, 3), torch.rand(1, 20).double() * 2 - 0.5
     garbage_times = torch.tensor([[torch.nan, -7.0, torch.inf]], dtype=torch.float64)
     padded = interpolate(

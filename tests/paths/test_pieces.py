@@ -1,3 +1,5 @@
+"""Pieces of the time axis."""
+
 import pytest
 import torch
 from hypothesis import example, given
@@ -61,7 +63,7 @@ def test_fixed_pieces_do_not_grow_for_the_sake_of_rounding():
 
 
 @given(length=st.floats(0.4, 3), first=spans, later=spans)
-def test_what_comes_later_moves_no_earlier_edge_of_fixed_pieces(length, first, later):
+def test_later_times_do_not_move_edges_of_fixed_pieces(length, first, later):
     short, long = (fixed_pieces(column(0), column(end), length, FAR).edges[0] for end in (first, first + later))
     assert torch.equal(short, long[: len(short)])
 

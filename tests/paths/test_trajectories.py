@@ -1,3 +1,5 @@
+"""Trajectories of ODEs as Chebyshev series."""
+
 from itertools import pairwise
 
 import pytest

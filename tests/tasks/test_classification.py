@@ -1,3 +1,5 @@
+"""Classification and regression losses, temperature scaling and sample weights."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +40,7 @@ def test_temperature_lowers_the_negative_log_likelihood():
         assert cross_entropy(logits / (task.temperature * factor), labels) > after["loss"]
 
 
-def test_the_loss_by_hand():
+def test_weighted_smoothed_loss_matches_the_formula():
     task = Classification(*parts(), classes=3, class_weights=[1.0, 2.0, 4.0], label_smoothing=0.1).eval()
     batch = batches()[0]
     total, weight = task.loss_terms(batch)
@@ -52,7 +54,7 @@ def test_the_loss_by_hand():
         Classification(*parts(), classes=3, class_weights=[1.0])
 
 
-def test_numbers_beside_a_large_mean():
+def test_regression_of_labels_with_a_large_mean():
     labels = 1e9 + np.arange(6.0)
     task = Regression(*parts(), mean=float(labels.mean()), std=float(labels.std())).eval()
     batch = collate(some_series(n=6, label=lambda i: float(labels[i])))
@@ -65,7 +67,7 @@ def test_numbers_beside_a_large_mean():
     assert scores["r2"] == pytest.approx(1 - float((miss**2).sum() / ((labels - labels.mean()) ** 2).sum()))
 
 
-def test_series_of_weight_zero_do_not_count():
+def test_series_of_weight_zero_are_ignored():
     task = Regression(*parts()).eval()
     series = some_series(n=6, label=float)
     batch = replace(collate(series), weight=torch.tensor([1.0, 1, 1, 0, 0, 0]))

@@ -1,4 +1,4 @@
-"""The linear part of forecasts, and what they do not depend on."""
+"""Forecasting task: linear part, equivariance and seasons."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def windows(shift=0.0, level=0.0, scale=1.0):
     return collate(made)
 
 
-def test_before_training_the_last_value_is_held():
+def test_untrained_forecast_is_the_last_value():
     task = task_of().eval()
     batch = windows()
     said = task(batch, batch.target_times)[..., 0]
@@ -42,7 +42,7 @@ def trained(**options):
 
 
 @pytest.mark.parametrize("law", ["point", "gaussian", "quantiles"])
-def test_forecasts_move_with_their_windows(law):
+def test_forecasts_are_equivariant_to_shifts_of_time_and_level(law):
     """Later windows get the same forecast, and windows at another level one at that level."""
     task = trained(law=law, quantiles=(0.1, 0.9) if law == "quantiles" else ())
     batch = windows()
@@ -58,7 +58,7 @@ def test_forecasts_move_with_their_windows(law):
         torch.testing.assert_close(raised[..., 1:], said[..., 1:] + 5, atol=1e-4, rtol=1e-4)
 
 
-def test_channels_are_forecast_apart():
+def test_channels_are_forecast_independently():
     task = trained()
     batch = windows()
     said = task(batch, batch.target_times)
@@ -66,7 +66,7 @@ def test_channels_are_forecast_apart():
     torch.testing.assert_close(task(batch, batch.target_times)[..., 0, :], said[..., 0, :])
 
 
-def test_seasons_make_a_difference_and_come_round():
+def test_forecasts_are_periodic_in_the_season():
     task = trained(seasons=[0.25], unit=1.0, start=0.1)
     batch = windows()
     said = task(batch, batch.target_times)
@@ -75,7 +75,7 @@ def test_seasons_make_a_difference_and_come_round():
     assert (task(between, between.target_times) - said).abs().max() > 1e-3
 
 
-def test_the_linear_part_can_be_any_mean_of_the_past():
+def test_linear_part_can_be_a_mean_over_a_past_interval():
     past = LinearPast(4, reach=1.0)
     with torch.no_grad():
         past.weight.zero_()
@@ -87,11 +87,11 @@ def test_the_linear_part_can_be_any_mean_of_the_past():
     torch.testing.assert_close(past(batch, lead, torch.zeros(1, 0)), torch.full((1, 2, 1), 1 - 3 * 0.625))
 
 
-def test_a_window_of_no_points_is_answered():
+def test_an_empty_window_gives_a_finite_forecast():
     batch = collate([Series.of([], torch.zeros(0, 2).numpy(), target_times=[1.0], target_values=[[0.0, 0.0]])])
     assert torch.isfinite(task_of().eval()(batch, batch.target_times)).all()
 
 
-def test_bad_options():
+def test_unknown_normalization_is_refused():
     with pytest.raises(ValueError, match="normalize"):
         task_of(normalize="week")

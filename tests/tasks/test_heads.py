@@ -1,3 +1,5 @@
+"""Value heads: point, Gaussian and quantile losses, calibration."""
+
 import math
 
 import pytest
@@ -20,7 +22,7 @@ def head_of(law, scale=1.0, features=0):
 
 
 @pytest.mark.parametrize(("law", "numbers"), [("point", 1), ("gaussian", 2), ("quantiles", 5)])
-def test_before_training_the_answer_is_the_base(law, numbers):
+def test_untrained_head_returns_the_base(law, numbers):
     head = ValueHead(4, 3, 2, law=law, quantiles=LEVELS if law == "quantiles" else ())
     base = torch.randn(2, 5, 3)
     said = head(torch.randn(2, 5, 4), torch.randn(2, 5, 3, 2), base)
@@ -69,7 +71,7 @@ def test_the_pinball_loss_is_least_at_the_quantile():
         )
 
 
-def test_calibration_makes_the_interval_right():
+def test_calibration_corrects_the_coverage():
     head = head_of("gaussian")
     said = torch.stack([torch.zeros(1, 4000, 3), torch.ones(1, 4000, 3)], -1)
     miss = 0.5 * torch.randn(1, 4000, 3)
@@ -83,18 +85,18 @@ def test_calibration_makes_the_interval_right():
     assert float(head.std_factor) == pytest.approx(5.0, rel=0.05)
 
 
-def test_sums_count_what_is_known_by_the_weight_of_its_series():
+def test_masked_sums_weigh_known_values_by_series():
     each, known = torch.tensor([[[1.0, math.nan]], [[3.0, 5.0]]]), torch.tensor([[[True, False]], [[True, True]]])
     total, weight = masked_sums(each, known, torch.tensor([2.0, 0.5]))
     assert (float(total), float(weight)) == (6.0, 3.0)
 
 
 @pytest.mark.parametrize("quantiles", [(), (0.5, 0.1), (0.0, 0.5), (0.5, 1.0), (0.5, 0.5)])
-def test_quantiles_that_are_none(quantiles):
+def test_invalid_quantiles_are_refused(quantiles):
     with pytest.raises(ValueError, match="quantiles must increase"):
         ValueHead(4, 3, law="quantiles", quantiles=quantiles)
 
 
-def test_unknown_law():
+def test_unknown_law_is_refused():
     with pytest.raises(ValueError, match="law must be one of point, gaussian, quantiles"):
         ValueHead(4, 3, law="cauchy")

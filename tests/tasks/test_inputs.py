@@ -1,3 +1,5 @@
+"""Backbone inputs: values, masks, local and static features."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +18,7 @@ def with_static(series):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_sizes(causal):
+def test_input_size_matches_the_options(causal):
     inputs = Inputs(replace(OPTIONS, causal=causal))
     shown = inputs(collate(with_static(some_series())))
     assert shown.values.shape[-1] == inputs.size == 2 * (3 if causal else 5) + 2 + 2
@@ -24,14 +26,14 @@ def test_sizes(causal):
     assert InputOptions.from_dict(inputs.options.to_dict()) == inputs.options
 
 
-def test_values_alone():
+def test_plain_inputs_are_the_values():
     batch = collate(some_series())
     shown = Inputs(InputOptions(channels=2))(batch)
     assert torch.equal(shown.values, batch.values)
     assert torch.equal(shown.observed, batch.observed)
 
 
-def test_what_is_hidden_leaves_no_trace():
+def test_hidden_values_do_not_leak():
     batch = collate(with_static(some_series()))
     hidden = batch.observed.clone()
     hidden[:, 2:4] = False
@@ -62,3 +64,12 @@ def test_gradients_reach_the_frame_encoder():
     shown.values[..., 5:].sum().backward()
     assert all(parameter.grad is not None for parameter in inputs.encoder.parameters())
     assert any(parameter.grad.any() for parameter in inputs.encoder.parameters())
+
+
+def test_masks_of_causal_inputs_do_not_look_ahead():
+    inputs = Inputs(InputOptions(channels=2, window=2, spacing=1.0, causal=True))
+    one = Series.of([0.0, 1.0, 2.0], [[1.0, np.nan], [1.0, np.nan], [1.0, np.nan]])
+    other = replace(one, values=np.array([[1.0, np.nan], [1.0, np.nan], [1.0, 7.0]]))
+    first, second = (inputs(collate([series])) for series in (one, other))
+    assert torch.equal(first.observed[:, :2], second.observed[:, :2])
+    assert torch.equal(first.values[:, :2], second.values[:, :2])

@@ -1,3 +1,5 @@
+"""Interpolation task: hidden observations, metrics and calibration."""
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from tests.tasks.problems import parts, some_series, some_set
 
 
 @given(st.floats(0.05, 0.95), st.integers(0, 1000))
-def test_hidden_and_seen_are_what_was_observed(share, seed):
+def test_hidden_and_visible_values_partition_the_observations(share, seed):
     data = some_set(n=8, seed=seed)
     hidden = hide_observations(data, share, seed)
     for before, after in zip(data, hidden, strict=True):
@@ -24,7 +26,7 @@ def test_hidden_and_seen_are_what_was_observed(share, seed):
     assert hidden.schema.targets == data.channels
 
 
-def test_the_share_that_is_hidden():
+def test_share_of_hidden_observations():
     data = SeriesSet([Series.of(np.arange(50.0), np.zeros((50, 2)), id=n) for n in range(200)])
     hidden = hide_observations(data, 0.3, 0)
     gone = np.mean([np.isnan(one.values).mean() for one in hidden])
@@ -32,7 +34,7 @@ def test_the_share_that_is_hidden():
     assert hide_observations(data, 0.3, 1) != hidden
 
 
-def test_a_step_asks_only_for_what_it_hides():
+def test_loss_counts_the_hidden_observations_only():
     task = Interpolation(*parts(), outputs=2, from_observed=True, law="gaussian", hide=0.5)
     batch = collate(some_series(n=64))
     hidden = task._hidden(batch)
@@ -47,7 +49,7 @@ def test_a_step_asks_only_for_what_it_hides():
     assert not seen[0].values[~seen[0].observed].any()
 
 
-def test_before_training_the_answer_is_the_line():
+def test_untrained_answer_is_linear_interpolation():
     task = Interpolation(*parts(), outputs=2, from_observed=True).eval()
     series = Series.of([0.0, 1.0, 2.0], [[0.0, 5.0], [np.nan, 5.0], [4.0, 5.0]])
     said = task(collate([series]), torch.tensor([[0.5, 1.0, 3.0, -1.0]], dtype=torch.float64))
@@ -64,7 +66,7 @@ def test_metrics_do_not_depend_on_the_batches():
     assert whole["nll"] == whole["score"]
 
 
-def test_calibration_covers_what_it_should():
+def test_calibration_reaches_90_percent_coverage():
     task = Interpolation(*parts(), outputs=2, from_observed=True, law="gaussian").eval()
     data = hide_observations(some_set(n=300), 0.3, 0)
     batches = [collate(list(data))]
@@ -79,10 +81,16 @@ def test_calibration_covers_what_it_should():
     torch.testing.assert_close(task.head.std_factor, factor)
 
 
-def test_errors():
+def test_invalid_options_are_refused():
     with pytest.raises(ValueError, match="hide must be between 0 and 1"):
         Interpolation(*parts(), outputs=2, hide=1.0)
     with pytest.raises(ValueError, match="warp must be 0"):
-        AtTimes(*parts(), outputs=2, view={"warp": 0.1})
+        AtTimes(*parts(), outputs=2, augmentation={"warp": 0.1})
     with pytest.raises(DataError, match="the series have no target"):
         AtTimes(*parts(), outputs=2).judge(collate(some_series()))
+
+
+def test_at_least_one_observation_is_hidden():
+    data = SeriesSet([Series.of(range(2), range(2)) for _ in range(50)])
+    for one in hide_observations(data, 0.01, 0):
+        assert len(one.target_times) >= 1

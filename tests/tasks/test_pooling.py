@@ -1,3 +1,5 @@
+"""Pooling of states over unmasked points."""
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ MASK = torch.tensor([[True, True, False, True], [False, True, False, False], [Fa
 
 
 @pytest.mark.parametrize("kind", ["learned", "mean", "last"])
-def test_weights_are_shares_of_the_points(kind):
+def test_pooling_weights_sum_to_one_over_unmasked_points(kind):
     states = torch.randn(3, 4, 8)
     pooling = Pooling(8, kind)
     for parameter in pooling.parameters():
@@ -26,7 +28,7 @@ def test_weights_are_shares_of_the_points(kind):
     torch.testing.assert_close(pooling(changed, MASK), pooled)
 
 
-def test_learned_begins_as_the_mean_beside_the_largest():
+def test_learned_pooling_starts_as_mean_and_maximum():
     states = torch.randn(3, 4, 8)
     learned, mean = Pooling(8, "learned")(states, MASK), Pooling(8, "mean")(states, MASK)
     torch.testing.assert_close(learned[:, :32], mean.repeat(1, 4))
@@ -34,19 +36,19 @@ def test_learned_begins_as_the_mean_beside_the_largest():
     torch.testing.assert_close(learned[0, 32:], states[0, [0, 1, 3]].amax(0))
 
 
-def test_last_is_the_last_point():
+def test_last_pooling_takes_the_last_unmasked_point():
     states = torch.randn(3, 4, 8)
     pooled = Pooling(8, "last")(states, MASK)
     torch.testing.assert_close(pooled, torch.stack([states[0, 3], states[1, 1], torch.zeros(8)]))
 
 
 @pytest.mark.parametrize("kind", ["learned", "mean", "last"])
-def test_no_points_at_all(kind):
+def test_pooling_of_no_points_is_zero(kind):
     pooled = Pooling(8, kind)(torch.zeros(2, 0, 8), torch.zeros(2, 0, dtype=torch.bool))
     assert not pooled.any()
     assert pooled.shape == (2, Pooling(8, kind).size)
 
 
-def test_unknown_kind():
+def test_unknown_pooling_is_refused():
     with pytest.raises(ValueError, match="pooling must be one of learned, mean, last"):
         Pooling(8, "max")

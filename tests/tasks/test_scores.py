@@ -1,3 +1,5 @@
+"""Scores of predicted probabilities and values."""
+
 import numpy as np
 import pytest
 

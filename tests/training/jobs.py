@@ -7,7 +7,6 @@ import signal
 import time
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,8 +19,8 @@ from contiformer.backbones.base import Backbone
 from contiformer.data import Series, SeriesSet
 from contiformer.tasks import InputOptions, Inputs
 from contiformer.tasks.base import SeriesTask, series_weights
-from contiformer.training import TrainingOptions, callbacks, rounds, train
-from contiformer.training.tree import read_tree, write_tree
+from contiformer.training import TrainingOptions, callbacks, checkpoints, train
+from contiformer.training.checkpoints import read_checkpoint, write_checkpoint
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.training.jobs"])
@@ -116,7 +115,7 @@ def job(folder, result, given, *, longest=500, die_at=0, after=False, rank=0, wo
     # not "forkserver" as in this process: readers would import everything anew
     multiprocessing.set_start_method("fork", force=True)
     torch.set_num_threads(1)
-    rounds.LONGEST = longest
+    checkpoints.LONGEST_ROUND = longest
     if world > 1:
         # what torchrun says to the processes that it starts
         words = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "GROUP_RANK": 0}
@@ -126,12 +125,12 @@ def job(folder, result, given, *, longest=500, die_at=0, after=False, rank=0, wo
         callbacks.CHECKPOINT_SHARE = math.inf
         die_at_a_move(die_at, after)
     trained, outcome = run(folder, task=new_task(**task), **given)
-    write_tree(result, {"best": trained.state_dict(), "history": outcome.history, "messages": outcome.messages})
+    write_checkpoint(result, {"best": trained.state_dict(), "history": outcome.history, "messages": outcome.messages})
 
 
 def die_at_a_move(number, after):
     """SIGKILL right before or after a file is moved for the given time."""
-    numbers, move = count(1), Path.replace
+    numbers, move = count(1), os.replace
 
     def move_or_die(path, target):
         this = next(numbers)
@@ -142,7 +141,7 @@ def die_at_a_move(number, after):
             os.kill(os.getpid(), signal.SIGKILL)
         return moved
 
-    Path.replace = move_or_die
+    os.replace = move_or_die
 
 
 _OF_THE_JOB = {"longest", "die_at", "after", "rank", "world", "port"}
@@ -172,13 +171,13 @@ def finished(folder, result, **given):
 
 
 def result_of(folder, result):
-    last = read_tree(folder / "checkpoints" / "last.safetensors")
+    last = read_checkpoint(folder / "checkpoints" / "last.safetensors")
     # the parts that cannot depend on when it was killed: weights, optimizer, schedule, order and history
     state = {
         name: last[name] for name in ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "callbacks")
     }
     state["callbacks"] = {name.split("{")[0]: value for name, value in state["callbacks"].items()}
-    return {**read_tree(result), "last": state, "csv": (folder / "history.csv").read_text()}
+    return {**read_checkpoint(result), "last": state, "csv": (folder / "history.csv").read_text()}
 
 
 def same(one, other):

@@ -4,11 +4,11 @@ import platform
 
 import pytest
 
-from contiformer.training.allocation import keep_freed_memory
+from contiformer.training.trainer import keep_freed_memory
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
-def test_glibc_is_told():
+def test_glibc_keeps_freed_memory():
     assert keep_freed_memory()
 
 

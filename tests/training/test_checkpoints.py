@@ -1,12 +1,13 @@
+"""Checkpoints: failed writes, damaged files, refusal of other trainings."""
+
 import math
 import random
 
 import pytest
 
 from contiformer.data import DataError
-from contiformer.training import callbacks, tree
-from contiformer.training.identity import identity_of
-from contiformer.training.tree import read_tree
+from contiformer.training import callbacks, checkpoints
+from contiformer.training.checkpoints import fingerprint_of, read_checkpoint
 from tests.training.jobs import new_task, options, run, same, two_kinds
 
 DAMAGE = {
@@ -31,14 +32,14 @@ def whole():
 @pytest.fixture
 def stopped(tmp_path, monkeypatch):
     """A run that died in its third round."""
-    save = tree.write_tree
+    save = checkpoints.write_checkpoint
 
     def fails_later(path, state):
         if state["epoch"] == 2:
             raise OSError("the disk is gone")
         save(path, state)
 
-    monkeypatch.setattr("contiformer.training.checkpoint_io.write_tree", fails_later)
+    monkeypatch.setattr("contiformer.training.checkpoints.write_checkpoint", fails_later)
     with pytest.raises(OSError, match="the disk is gone"):
         run(tmp_path, max_epochs=3)
     monkeypatch.undo()
@@ -46,16 +47,16 @@ def stopped(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_full_disk_costs_neither_of_the_earlier_checkpoints(stopped, whole):
+def test_a_failed_write_keeps_both_earlier_checkpoints(stopped, whole):
     places = stopped / "checkpoints"
-    assert [read_tree(places / f"{name}.safetensors")["epoch"] for name in ("last", "previous")] == [1, 0]
+    assert [read_checkpoint(places / f"{name}.safetensors")["epoch"] for name in ("last", "previous")] == [1, 0]
     task, outcome = run(stopped, max_epochs=3)
     assert outcome.resumed == 2
     assert same((dict(task.state_dict()), outcome.history), whole)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_last_checkpoint(damage, stopped, whole, capfd):
+def test_a_damaged_last_checkpoint_falls_back_to_the_previous(damage, stopped, whole, capfd):
     last = stopped / "checkpoints" / "last.safetensors"
     last.write_bytes(DAMAGE[damage](last.read_bytes()))
     task, outcome = run(stopped, max_epochs=3, verbose=1)
@@ -67,7 +68,7 @@ def test_a_damaged_last_checkpoint(damage, stopped, whole, capfd):
     assert same((dict(task.state_dict()), outcome.history), whole)
 
 
-def test_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(stopped, monkeypatch):
+def test_a_damaged_checkpoint_never_replaces_a_good_one(stopped, monkeypatch):
     last, previous = (stopped / "checkpoints" / f"{name}.safetensors" for name in ("last", "previous"))
     last.write_bytes(b"")
     good = previous.read_bytes()
@@ -77,10 +78,10 @@ def test_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(stopped, monke
     run(stopped, max_epochs=3)
     # from the new file to the last one, in round 2; afterwards the last one is good
     assert seen[0] == seen[1] == good
-    assert read_tree(previous)["epoch"] == 1
+    assert read_checkpoint(previous)["epoch"] == 1
 
 
-def test_both_damaged(stopped, whole):
+def test_training_starts_anew_if_both_checkpoints_are_damaged(stopped, whole):
     for name in ("last", "previous"):
         (stopped / "checkpoints" / f"{name}.safetensors").write_bytes(b"?")
     task, outcome = run(stopped, max_epochs=3)
@@ -107,26 +108,26 @@ def test_a_checkpoint_of_another_training_is_refused(change, words, stopped):
         run(stopped, **{"max_epochs": 3, **made})
 
 
-def test_one_changed_value_is_other_data():
+def test_fingerprint_changes_with_one_value():
     data, task = two_kinds(3), new_task()
-    before = identity_of(options(), data, data, task)
+    before = fingerprint_of(options(), data, data, task)
     data[1].values[0, 0] += 1e-6
-    after = identity_of(options(), data, data, task)
+    after = fingerprint_of(options(), data, data, task)
     assert {name for name in before if before[name] != after[name]} == {"training data", "validation data"}
 
 
-def test_where_it_runs_may_change(stopped, whole):
+def test_resuming_with_other_workers_or_accelerator_is_allowed(stopped, whole):
     _, outcome = run(stopped, max_epochs=3, num_workers=1, accelerator="cpu")
     assert outcome.resumed == 2
     assert outcome.history == whole[1]
 
 
-def test_short_rounds_share_a_checkpoint(tmp_path, monkeypatch):
+def test_short_epochs_are_not_checkpointed_each(tmp_path, monkeypatch):
     monkeypatch.setattr(callbacks, "CHECKPOINT_SHARE", 1e-9)
     saved = []
-    save = tree.write_tree
+    save = checkpoints.write_checkpoint
     monkeypatch.setattr(
-        "contiformer.training.checkpoint_io.write_tree", lambda p, s: (saved.append(s["epoch"]), save(p, s))
+        "contiformer.training.checkpoints.write_checkpoint", lambda p, s: (saved.append(s["epoch"]), save(p, s))
     )
     _, outcome = run(tmp_path, max_epochs=6)
     assert saved == [0, 5]

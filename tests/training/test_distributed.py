@@ -1,3 +1,5 @@
+"""Training on two processes."""
+
 import csv
 import signal
 import socket
@@ -30,7 +32,7 @@ def finished_two(folder, **given):
 
 
 @pytest.mark.parametrize("checked", [9, 1])
-def test_two_processes_learn_what_one_does(checked, tmp_path):
+def test_two_processes_train_the_same_model_as_one(checked, tmp_path):
     alone, together = tmp_path / "alone", tmp_path / "together"
     for folder in (alone, together):
         folder.mkdir()
@@ -46,21 +48,24 @@ def test_two_processes_learn_what_one_does(checked, tmp_path):
     assert len(list(csv.DictReader((together / "history.csv").open()))) == 3
 
 
-def test_two_processes_are_killed_and_go_on(tmp_path):
+def test_two_killed_processes_resume(tmp_path):
     given = {"max_epochs": 4, "series": 21}
     expected = finished_two(tmp_path / "whole", **given)
     processes = start_two(tmp_path / "cut", **given)
     wait_for_rounds(tmp_path / "cut", 2, processes[0])
     for process in processes:
         process.kill()
+    for process in processes:
         process.join()
-        assert process.exitcode == -signal.SIGKILL
+    # The second may die of the lost connection before its own kill arrives.
+    assert processes[0].exitcode == -signal.SIGKILL
+    assert processes[1].exitcode != 0
     assert same(finished_two(tmp_path / "cut", **given), expected)
 
 
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("count", [1, 2, 7, 9])
-def test_every_series_has_one_process(world, count, monkeypatch):
+def test_every_series_is_in_exactly_one_process(world, count, monkeypatch):
     data = two_kinds(count)
 
     def seen(shuffle):
@@ -81,6 +86,6 @@ def test_every_series_has_one_process(world, count, monkeypatch):
     assert together == whole
 
 
-def test_without_being_asked_a_loader_shows_everything(monkeypatch):
+def test_a_loader_is_not_shared_by_default(monkeypatch):
     monkeypatch.setattr("contiformer.data.loader._place", lambda: (1, 2))
     assert sum(map(len, Loader(two_kinds(5), 2, shuffle=False))) == 5

@@ -1,17 +1,19 @@
+"""Signals during training."""
+
 import os
 import signal
 import threading
 
 import pytest
 
-from contiformer.tasks.base import Task
 from contiformer.training import Interrupted
+from contiformer.training.lightning_task import LightningTask
 from tests.training.jobs import new_task, run, same
 
 
 def signals_at(monkeypatch, step, *numbers):
     """The process gets signals within a step."""
-    train = Task.training_step
+    train = LightningTask.training_step
 
     def hit(self, batch, index):
         if self.trainer.global_step == step:
@@ -19,11 +21,11 @@ def signals_at(monkeypatch, step, *numbers):
                 os.kill(os.getpid(), number)
         return train(self, batch, index)
 
-    monkeypatch.setattr(Task, "training_step", hit)
+    monkeypatch.setattr(LightningTask, "training_step", hit)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_stopped_with_a_folder(number, tmp_path, monkeypatch):
+def test_a_signal_checkpoints_and_the_next_run_resumes(number, tmp_path, monkeypatch):
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     expected, whole = run(max_epochs=4)
     with monkeypatch.context() as patch:
@@ -39,7 +41,7 @@ def test_stopped_with_a_folder(number, tmp_path, monkeypatch):
     assert same(dict(task.state_dict()), dict(expected.state_dict()))
 
 
-def test_stopped_without_a_folder_the_best_so_far_is_kept(monkeypatch):
+def test_a_signal_without_run_dir_keeps_the_best_weights(monkeypatch):
     expected, _ = run(max_epochs=4, min_steps=0)
     signals_at(monkeypatch, 14, signal.SIGINT)
     task, outcome = run(max_epochs=4)
@@ -50,18 +52,20 @@ def test_stopped_without_a_folder_the_best_so_far_is_kept(monkeypatch):
     assert not same(dict(task.state_dict()), dict(new_task().state_dict()))
 
 
-def test_stopped_before_anything_is_known(monkeypatch):
+def test_a_signal_in_the_first_epoch_raises_interrupted(monkeypatch):
     signals_at(monkeypatch, 2, signal.SIGINT)
     with pytest.raises(Interrupted, match=r"stopped after 0 of 4 epochs$"):
         run(max_epochs=4)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_asking_twice_stops_within_the_step(number, tmp_path, monkeypatch):
+def test_a_second_signal_stops_within_the_step(number, tmp_path, monkeypatch):
     finished = []
     signals_at(monkeypatch, 14, number, number)
-    step = Task.training_step
-    monkeypatch.setattr(Task, "training_step", lambda *a: (step(*a), finished.append(a[0].trainer.global_step))[0])
+    step = LightningTask.training_step
+    monkeypatch.setattr(
+        LightningTask, "training_step", lambda *a: (step(*a), finished.append(a[0].trainer.global_step))[0]
+    )
     with pytest.raises(KeyboardInterrupt, match="at once"):
         run(tmp_path, max_epochs=4)
     assert finished[-1] == 13
@@ -69,7 +73,7 @@ def test_asking_twice_stops_within_the_step(number, tmp_path, monkeypatch):
     assert len(run(tmp_path, max_epochs=4)[1].history) == 4
 
 
-def test_in_another_thread(tmp_path):
+def test_training_runs_outside_the_main_thread(tmp_path):
     expected, whole = run(max_epochs=2)
     found = []
     thread = threading.Thread(target=lambda: found.append(run(tmp_path, max_epochs=2)))

@@ -1,3 +1,5 @@
+"""Progress, history and warnings of a training."""
+
 import csv
 import io
 import math
@@ -12,11 +14,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from contiformer.data import DataError, SeriesSet
 from contiformer.paths.trajectories import ResolutionWarning
-from contiformer.training import callbacks, progress, train
+from contiformer.training import callbacks, train
 from tests.training.jobs import Small, new_task, options, run, two_kinds
 
 
-def test_silence(tmp_path, monkeypatch, capfd):
+def test_verbose_0_prints_nothing_and_raises_no_warnings(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -28,7 +30,7 @@ def test_silence(tmp_path, monkeypatch, capfd):
     assert sorted(os.listdir("run")) == ["checkpoints", "history.csv", "tensorboard"]
 
 
-def test_our_own_warnings_come_through(monkeypatch):
+def test_resolution_warnings_are_not_suppressed(monkeypatch):
     forward = Small.forward
 
     def warn(self, *given):
@@ -44,12 +46,12 @@ def shown_on_a_terminal(monkeypatch, width, **given):
     """What the bar looks like at the end."""
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=width, color_system=None, legacy_windows=False)
-    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    monkeypatch.setattr(callbacks, "Console", lambda **_: console)
     run(verbose=1, **given)
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).strip())
 
 
-def test_the_bar_fits_80_columns(monkeypatch):
+def test_progress_bar_fits_80_columns(monkeypatch):
     # the second round is no better than the first, so it is the last
     monkeypatch.setattr("tests.training.jobs.WhichKind.metrics", lambda self, judged: {"loss": 1.234e-05})
     line = shown_on_a_terminal(monkeypatch, 80, max_epochs=1000, patience=0)[-1]
@@ -59,7 +61,7 @@ def test_the_bar_fits_80_columns(monkeypatch):
     assert re.fullmatch(pattern, line.strip()), line
 
 
-def test_without_a_terminal_a_few_lines(capfd):
+def test_progress_without_a_terminal_prints_ten_lines(capfd):
     run(verbose=1, max_epochs=40, series=8)
     out, err = capfd.readouterr()
     lines = err.splitlines()
@@ -72,7 +74,7 @@ def test_without_a_terminal_a_few_lines(capfd):
     assert lines[-1].endswith("gone")
 
 
-def test_what_is_written_about_each_round(tmp_path):
+def test_history_csv_and_tensorboard_agree(tmp_path):
     _, outcome = run(tmp_path, max_epochs=3)
     rows = list(csv.DictReader((tmp_path / "history.csv").open()))
     assert [{name: float(value) for name, value in row.items()} for row in rows] == outcome.history
@@ -85,7 +87,7 @@ def test_what_is_written_about_each_round(tmp_path):
         assert [event.value for event in events] == pytest.approx([row[name] for row in outcome.history])
 
 
-def test_the_learning_rate_is_that_of_the_last_step():
+def test_recorded_learning_rate_is_that_of_the_last_step():
     _, outcome = run(max_epochs=10, learning_rate=0.01, warmup=0.1)
     rates = [row["learning_rate"] for row in outcome.history]
     # step 5 of 60, the last one of the warm-up
@@ -93,7 +95,7 @@ def test_the_learning_rate_is_that_of_the_last_step():
     assert rates[-1] == pytest.approx(0.01 * (1 + math.cos(math.pi * 59 / 60)) / 2)
 
 
-def test_lower_precision():
+def test_bf16_training_is_close_to_float32():
     _, coarse = run(max_epochs=2, precision="bf16-mixed")
     _, fine = run(max_epochs=2)
     losses = [[row["loss"] for row in outcome.history] for outcome in (coarse, fine)]
@@ -101,7 +103,7 @@ def test_lower_precision():
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
-def test_a_loss_that_is_no_number():
+def test_a_non_finite_loss_is_reported():
     data = two_kinds(8)
     data[3].values[:] = 1e38
     task = new_task()
@@ -111,27 +113,27 @@ def test_a_loss_that_is_no_number():
         train(task, data, two_kinds(3), options(batch_size=8))
 
 
-def test_nothing_to_learn_from():
+def test_an_empty_training_set_is_refused():
     with pytest.raises(DataError, match="nothing to train"):
         train(new_task(), SeriesSet([], channels=["a"]), two_kinds(3), options())
 
 
-def test_a_first_round_without_a_score_is_not_kept_for_ever(monkeypatch):
+def test_a_nan_score_is_never_the_best(monkeypatch):
     scores = iter([math.nan, 0.7, math.nan, 0.8])
     monkeypatch.setattr("tests.training.jobs.WhichKind.metrics", lambda self, judged: {"loss": next(scores)})
     _, outcome = run(max_epochs=4)
     assert outcome.best_round == 1
 
 
-def test_the_mean_of_the_weights_is_what_is_kept(monkeypatch):
+def test_averaged_weights_are_kept(monkeypatch):
     followed = []
-    after = callbacks.Course.on_train_batch_end
+    after = callbacks.WeightAveraging.on_train_batch_end
 
     def follow(self, trainer, module, *rest):
         after(self, trainer, module, *rest)
-        followed.append(module.head.weight.detach().clone())
+        followed.append(module.task.head.weight.detach().clone())
 
-    monkeypatch.setattr(callbacks.Course, "on_train_batch_end", follow)
+    monkeypatch.setattr(callbacks.WeightAveraging, "on_train_batch_end", follow)
     task, _ = run(max_epochs=2, averaging=0.5, keep="last")
     first = new_task().head.weight.detach()
     mean = first

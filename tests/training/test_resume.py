@@ -1,3 +1,5 @@
+"""Exact resumption of killed trainings."""
+
 import random
 import signal
 import time
@@ -32,7 +34,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_killed_at_random_moments(case, whole, tmp_path):
+def test_resumes_exactly_when_killed_at_random_moments(case, whole, tmp_path):
     draw = random.Random(case)
     early = max(1, len(whole(case)["history"]) // 2)
     for rounds in sorted(draw.choices(range(early), k=2)):
@@ -45,7 +47,7 @@ def test_killed_at_random_moments(case, whole, tmp_path):
     assert same(finished(tmp_path, tmp_path / "result", **CASES[case]), whole(case))
 
 
-def test_the_cases_are_what_they_are_called(whole):
+def test_resume_cases_stop_early_and_have_short_epochs(whole):
     stopped = whole("stops early")["history"]
     assert len(stopped) < 9
     assert stopped[-1]["loss"] > min(row["loss"] for row in stopped)
@@ -54,7 +56,7 @@ def test_the_cases_are_what_they_are_called(whole):
 
 # each checkpoint moves three files: its own into being, the last to the previous, and itself to the last
 @pytest.mark.parametrize(("move", "after"), [(1, False), (2, False), (4, False), (5, False), (5, True)])
-def test_killed_between_two_files(move, after, whole, tmp_path):
+def test_resumes_exactly_when_killed_between_two_files(move, after, whole, tmp_path):
     process = start(tmp_path, tmp_path / "result", die_at=move, after=after)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
@@ -64,7 +66,7 @@ def test_killed_between_two_files(move, after, whole, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["plain", "stops early"])
-def test_killed_right_after_the_last_checkpoint(case, whole, tmp_path):
+def test_resumes_exactly_when_killed_after_the_last_checkpoint(case, whole, tmp_path):
     expected = whole(case)
     # the first checkpoint moves no last one
     process = start(tmp_path, tmp_path / "result", die_at=3 * len(expected["history"]) - 1, after=True, **CASES[case])
@@ -82,7 +84,7 @@ def test_a_finished_training_is_not_repeated(tmp_path):
     assert same(dict(again.state_dict()), dict(first.state_dict()))
 
 
-def test_draws_of_the_user_are_left_alone():
+def test_training_leaves_the_global_random_state_alone():
     task = new_task()
     torch.manual_seed(5)
     run(task=task, max_epochs=1)

@@ -1,95 +1,81 @@
-"""Autoformer: attention by delays, and series that are split into season and trend on the way."""
+"""Autoformer: attention over delays in a transformer that splits series into season and trend."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d, gelu, pad, softmax
 
-from contiformer.backbones.regular import RegularBackbone, WindowEmbedding
+from contiformer.backbones.base import States, check_positive
+from contiformer.backbones.regular import RegularBackbone, RowStates, WindowEmbedding, WindowOptions, WindowValues
 from contiformer.nn.dropout import Dropout
 
 
-class Autoformer(RegularBackbone):
+class DecompositionBackbone(RegularBackbone):
+    """Base class of forecasters around a :class:`DecomposingTransformer`.
+
+    A state ahead is the decoder's, its first C numbers replaced by the forecasts: without any head these are the
+    published model. States of rows are those of the encoder, which the authors' benchmark takes for all tasks other
+    than forecasting.
+    """
+
+    forecasts = True
+    model: DecomposingTransformer
+
+    def within(self, window: WindowValues) -> States:
+        """The encoder's states."""
+        return self.model.encode(window)
+
+    def ahead(self, window: WindowValues) -> States:
+        """The decoder's states, with the forecasts in front."""
+        return self.model(window)
+
+
+class Autoformer(DecompositionBackbone):
     """Autoformer (Wu et al., Decomposition Transformers with Auto-Correlation, NeurIPS 2021).
 
-    Attention is :class:`AutoCorrelation`, and after each block the moving average of the series is taken out
-    (:class:`Decomposition`). The encoder keeps the rest, the seasonal part; the decoder starts from the season and the
-    trend of the last half of the window, continued by zeros and by the window's mean, and adds up the trends that it
-    takes out: ``ŷ = W X_de + T_de`` with ``T_de = T_0 + Σ_l conv_l(T_{l,1} + T_{l,2} + T_{l,3})``.
-
-    A state ahead is the decoder's, its first C numbers replaced by the forecasts ``ŷ``: what comes out of these without
-    any head is Autoformer. States of rows are those of the encoder, which the authors' benchmark takes for all tasks
-    other than forecasting.
+    Attention is :class:`AutoCorrelation`, without positions, and after each block the moving average of the series is
+    taken out (:class:`Decomposition`). The encoder keeps the rest, the seasonal part; the decoder starts from the
+    season and the trend of the last half of the window, continued by zeros and by the window's mean, and adds up the
+    trends that it takes out: ``ŷ = W X_de + T_de`` with ``T_de = T_0 + Σ_l conv_l(T_{l,1} + T_{l,2} + T_{l,3})``.
 
     Deviations:
-        - No embedding of the calendar: a backbone does not know dates. Like the original, it has no positions.
         - Queries have no bias: under a circular correlation it would add the same to all delays.
-        - No heads: in the authors' code correlations are averaged over them, so that all heads have the same delays and
-          weights, which is what one head has.
-        - A series of fewer than ``history`` rows is preceded by its first row, repeated.
+        - One head: in the authors' code correlations are averaged over heads, which share delays and weights.
 
     Args:
-        input_size: channels C.
-        d_model, n_layers, dropout: the usual sizes, the layers those of the encoder; 512 and 2 in the paper.
-        d_ff: width of the feed-forward blocks (None: ``4 * d_model``).
-        history, horizon: rows of a window, and steps after it that can be asked for.
-        decoder_layers: layers of the decoder.
-        factor: c of the ``c ln L`` delays.
-        kernel: rows of the moving average.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
-        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
-        >>> Autoformer(input_size=1, d_model=16, history=3, horizon=2)(batch, later).shape
-        torch.Size([1, 2, 16])
+        factor, kernel: c of the ``c ln L`` delays, and rows of the moving average.
     """
 
     citation = "Wu et al., Autoformer: Decomposition Transformers with Auto-Correlation, NeurIPS 2021"
-
-    forecasts = True
 
     def __init__(
         self,
         input_size: int,
         d_model: int = 64,
         *,
-        n_layers: int = 2,
-        dropout: float = 0.1,
         d_ff: int | None = None,
-        history: int = 96,
-        horizon: int = 24,
         decoder_layers: int = 1,
         factor: float = 3.0,
         kernel: int = 25,
+        **window: Unpack[WindowOptions],
     ) -> None:
-        super().__init__(input_size, d_model, n_layers, history, horizon)
-        if not factor > 0:
-            raise ValueError(f"factor must be positive, got {factor}: use 1 to 3")
+        super().__init__(input_size, d_model, **window)
+        check_positive("1 to 3", factor=factor)
 
         def attention() -> AutoCorrelation:
             return AutoCorrelation(d_model, factor)
 
         self.model = DecomposingTransformer(
-            input_size, d_model, d_ff or 4 * d_model, dropout, history, horizon, (kernel,),
-            encoder=[attention() for _ in range(n_layers)],
+            input_size, d_model, d_ff or 4 * d_model, self.rate, self.history, self.horizon, (kernel,),
+            encoder=[attention() for _ in range(self.n_layers)],
             decoder=[(attention(), attention()) for _ in range(decoder_layers)],
         )  # fmt: skip
-
-    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
-        """The encoder's states."""
-        return self.model.encode(window)
-
-    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
-        """The decoder's states, with the forecasts in front."""
-        return self.model(window)
 
 
 class AutoCorrelation(nn.Module):
@@ -109,10 +95,8 @@ class AutoCorrelation(nn.Module):
         self.query = nn.Linear(d_model, d_model, bias=False)
         self.key_value, self.out = nn.Linear(d_model, 2 * d_model), nn.Linear(d_model, d_model)
 
-    def forward(
-        self, x: Float[Tensor, "batch rows d"], other: Float[Tensor, "batch others d"]
-    ) -> Float[Tensor, "batch rows d"]:
-        """What comes from the rows attended to."""
+    def forward(self, x: RowStates, other: Float[Tensor, "batch others d"]) -> RowStates:
+        """The attention's output."""
         length = x.shape[1]
         # negative padding cuts
         key_value = pad(self.key_value(other), (0, 0, 0, length - other.shape[1]))
@@ -131,9 +115,7 @@ class AutoCorrelation(nn.Module):
         return self.out(rows @ values)
 
 
-def auto_correlation(
-    queries: Float[Tensor, "batch rows d"], keys: Float[Tensor, "batch rows d"]
-) -> Float[Tensor, "batch rows d"]:
+def auto_correlation(queries: RowStates, keys: RowStates) -> RowStates:
     """``Σ_t q_t k_{t-τ}`` for each delay τ, number by number."""
     spectrum = torch.fft.rfft(queries, dim=1) * torch.fft.rfft(keys, dim=1).conj()
     return torch.fft.irfft(spectrum, n=queries.shape[1], dim=1)
@@ -146,11 +128,6 @@ class Decomposition(nn.Module):
     by ``softmax(w x_t + b)`` at each row and number (FEDformer's mixture of experts).
 
     Shapes: [B, N, d] -> S [B, N, d], T [B, N, d].
-
-    Example:
-        >>> seasonal, trend = Decomposition((3,))(torch.tensor([[[0.0], [3.0], [6.0], [6.0]]]))
-        >>> seasonal.flatten().tolist(), trend.flatten().tolist()
-        ([-1.0, 0.0, 1.0, 0.0], [1.0, 3.0, 5.0, 6.0])
     """
 
     def __init__(self, kernels: Sequence[int]) -> None:
@@ -160,7 +137,7 @@ class Decomposition(nn.Module):
         self.kernels = tuple(kernels)
         self.mixture = nn.Linear(1, len(self.kernels)) if len(self.kernels) > 1 else None
 
-    def forward(self, x: Float[Tensor, "batch rows d"]) -> tuple[Tensor, Tensor]:
+    def forward(self, x: RowStates) -> tuple[Tensor, Tensor]:
         """Season and trend."""
         averages = [_moving_average(x, kernel) for kernel in self.kernels]
         if self.mixture is None:
@@ -171,7 +148,7 @@ class Decomposition(nn.Module):
         return x - trend, trend
 
 
-def _moving_average(x: Float[Tensor, "batch rows d"], kernel: int) -> Float[Tensor, "batch rows d"]:
+def _moving_average(x: RowStates, kernel: int) -> RowStates:
     wide = pad(x.transpose(1, 2), (kernel // 2, (kernel - 1) // 2), mode="replicate")
     return avg_pool1d(wide, kernel, stride=1).transpose(1, 2)
 
@@ -179,12 +156,8 @@ def _moving_average(x: Float[Tensor, "batch rows d"], kernel: int) -> Float[Tens
 class DecomposingTransformer(nn.Module):
     """Encoder and decoder around any attention: the architecture that FEDformer shares with Autoformer.
 
-    Args:
-        input_size, d_model, d_ff, dropout, history, horizon: sizes.
-        kernels: of the moving averages.
-        encoder: the attention of each encoder layer.
-        decoder: for each decoder layer the attention to itself and to the encoder.
-        positions: whether places in the window are told.
+    ``kernels`` are those of the moving averages; ``encoder`` has the attention of each encoder layer, ``decoder`` for
+    each decoder layer those to itself and to the encoder.
 
     Shapes: [B, history, C] -> [B, horizon, d], the first C numbers of which are forecasts.
     """
@@ -219,14 +192,14 @@ class DecomposingTransformer(nn.Module):
         self.encoder_norm, self.decoder_norm = (nn.LayerNorm(d_model, bias=False) for _ in range(2))
         self.project = nn.Linear(d_model, input_size)
 
-    def encode(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
+    def encode(self, window: WindowValues) -> States:
         """The seasonal parts of the rows."""
         x = self.embedding(window)
         for layer in self.encoder:
             x, _ = layer(x)
         return _centred(self.encoder_norm(x))
 
-    def forward(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
+    def forward(self, window: WindowValues) -> States:
         """States of the steps ahead, with the forecasts in front."""
         encoded = self.encode(window)
         seasonal, trend = (part[:, -self.label :] for part in self.decomposition(window))
@@ -270,11 +243,11 @@ class DecomposingLayer(nn.Module):
         return x, total
 
 
-def _centred(x: Float[Tensor, "batch rows d"]) -> Float[Tensor, "batch rows d"]:
+def _centred(x: RowStates) -> RowStates:
     """Without the mean over time: what is left is a season."""
     return x - x.mean(1, keepdim=True)
 
 
 def decoder_start(history: int) -> int:
-    """How many rows of the window a decoder is shown before the steps ahead: half of it."""
+    """Number of rows of the window before the steps ahead in a decoder: half of the window."""
     return max(1, history // 2)

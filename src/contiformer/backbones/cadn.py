@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.ode_rnn import Flow
-from contiformer.backbones.recurrence import GatedUpdate, Rows, check_sizes, state_after
+from contiformer.backbones.base import Backbone, Capabilities, QueryTimes, States, check_positive
+from contiformer.backbones.flow import Flow, tanh_network
+from contiformer.backbones.recurrence import GatedUpdate, Rows, state_after
 from contiformer.data.batch import Batch
 from contiformer.nn.dropout import Dropout
+from contiformer.paths.runge_kutta import runge_kutta_step
 
 #: Rows or queries that attend together: fewer need more steps, more need more memory.
 _BLOCK = 64
@@ -31,35 +31,22 @@ class CADN(Backbone):
     ``tanh(c(t)) + z(t)``.
 
     The first version is Att-NDE ("Continuous-Time Attention for Sequential Learning", AAAI 2021), not causal. The
-    ContiFormer paper compares with CADN. The text of neither was at hand but for their abstracts; formulas are from the
-    first author's code (``--catt-v2``).
+    formulas are from the first author's code (``--catt-v2``).
 
     Args:
-        input_size: channels C.
-        d_model: width of z.
-        n_layers: layers on top of each other; a further one takes the states of the one before as its input.
-        dropout: of the states of every layer.
         units, depth: width and number of the hidden layers of f.
         lead: the time before the first row at which everything begins with zeros, as in that code.
         step, max_steps: the longest step of the solver (classical Runge-Kutta), and steps between two rows at most.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
 
     Deviations: the code integrates the numerator C and denominator A of c by their own derivatives, which do not know
     that the query jumps at rows, and then divides ``∫ φ(k)`` by C, it seems by a slip of an index; here c is what the
     formula says, with the state after the row as the query. The same Runge-Kutta steps give z and both integrals, but
     as sums over the stages of the steps (four in each), of which only those before a block of rows become a matrix.
-    The GRU is the standard one; the code's has gates with a hidden layer and a second half of the state. States
-    at queries are not in the code. Before the first row the state is zero.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> CADN(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
+    The GRU is the standard one; the code's has gates with a hidden layer and a second half of the state.
     """
 
     citation = "Chien and Chen, Continuous-Time Attention for Sequential Learning, AAAI 2021; TPAMI 2023"
+    capabilities = Capabilities(causal=True)
 
     def __init__(
         self,
@@ -74,28 +61,20 @@ class CADN(Backbone):
         step: float = 0.1,
         max_steps: int = 20,
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
-        if units < 1 or depth < 0:
-            raise ValueError(f"units must be positive and depth not negative, got {units} and {depth}: use 100 and 2")
-        if not lead > 0:
-            raise ValueError(f"lead must be positive, got {lead}: use 0.01")
-        self.d_model, self.lead = d_model, lead
-        self.capabilities = Capabilities(causal=True)
+        super().__init__(input_size, d_model, n_layers)
+        check_positive("0.01", lead=lead)
+        self.lead = lead
         self.flow = Flow("rk4", step, max_steps)
         self.layers = nn.ModuleList(
             AttentiveGRU(2 * input_size if layer == 0 else d_model, d_model, units, depth) for layer in range(n_layers)
         )
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
-        dtype = next(self.parameters()).dtype
-        rows = Rows.of(batch, dtype)
+        rows = Rows.of(batch, next(self.parameters()).dtype)
         gaps = torch.cat([torch.full_like(rows.times[:, :1], self.lead), rows.gaps[:, 1:]], dim=1)
-        x = torch.cat([rows.values, rows.observed.to(dtype)], dim=-1)
+        x = rows.inputs
         layers = [cast(AttentiveGRU, layer) for layer in self.layers]
         for number, layer in enumerate(layers):
             past = layer.walk(self.dropout(x) if number else x, rows.times, gaps, self.flow)
@@ -110,7 +89,7 @@ class CADN(Backbone):
 
 @dataclass(frozen=True)
 class Past:
-    """Where the state was.
+    """The trajectory of the state.
 
     Attributes:
         states: z after each row.
@@ -140,14 +119,12 @@ class AttentiveGRU(nn.Module):
         """The ODE-RNN over all rows."""
         z = x.new_zeros(x.shape[0], self.to_key.in_features)
         begun = (times - gaps).to(x.dtype).unsqueeze(-1).unbind(1)
-        states, stages, weights, seen = [], [], [], []
+        states: list[Tensor] = []
+        stages: list[Tensor] = []
+        weights: list[Tensor] = []
+        seen = []
         for t, steps, row in zip(begun, flow.steps(gaps.T, x.dtype), self.update.inputs(x), strict=True):
-            for step in steps:
-                z, visited = self._advance(z, t, step)
-                t = t + step  # noqa: PLW2901
-                stages += visited
-                weights += [step / 6, step / 3, step / 3, step / 6]
-            z = self.update(z, row)
+            z = self.update(self._flow(z, t, steps, stages, weights), row)
             states.append(z)
             seen.append(len(stages))
         where = torch.stack(stages, dim=1)
@@ -172,12 +149,9 @@ class AttentiveGRU(nn.Module):
         """The same at times after the last of so many rows."""
         z = state_after(past.states, passed)
         t = (times - elapsed).to(z.dtype).unsqueeze(-1)
-        stages, weights = [], []
-        for step in flow.steps(elapsed.unsqueeze(0), z.dtype)[0]:
-            z, visited = self._advance(z, t, step)
-            t = t + step
-            stages += visited
-            weights += [step / 6, step / 3, step / 3, step / 6]
+        stages: list[Tensor] = []
+        weights: list[Tensor] = []
+        z = self._flow(z, t, flow.steps(elapsed.unsqueeze(0), z.dtype)[0], stages, weights)
         query = self._query(z)
         stage = torch.arange(past.keys.shape[1], device=z.device)
         counts = torch.tensor([0, *past.seen], device=z.device)[passed.clamp(min=1)].unsqueeze(-1)
@@ -197,18 +171,17 @@ class AttentiveGRU(nn.Module):
         q = self.to_query(z)
         return (q - q.detach().amax(-1, keepdim=True)).exp()
 
-    def _advance(self, z: Tensor, t: Tensor, step: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """One step, and the four places at which it looked."""
-        half = step / 2
-        first = self.field(z, t)
-        second_z = torch.addcmul(z, half, first)
-        second = self.field(second_z, t + half)
-        third_z = torch.addcmul(z, half, second)
-        third = self.field(third_z, t + half)
-        fourth_z = torch.addcmul(z, step, third)
-        fourth = self.field(fourth_z, t + step)
-        end = torch.addcmul(z, step, first + fourth + 2 * (second + third), value=1 / 6)
-        return end, [z, second_z, third_z, fourth_z]
+    def _flow(self, z: Tensor, t: Tensor, steps: list[Tensor], stages: list[Tensor], weights: list[Tensor]) -> Tensor:
+        """The state after the steps; the states at their stages, and the weights of these, are added to the lists."""
+        for step in steps:
+
+            def slope(x: Tensor, share: float, t: Tensor = t, step: Tensor = step) -> Tensor:
+                stages.append(x)
+                return self.field(x, t + share * step)
+
+            z, t = runge_kutta_step(slope, z, step), t + step
+            weights += [step / 6, step / 3, step / 3, step / 6]
+        return z
 
 
 def _attended(z: Float[Tensor, "*shape d"], sums: Float[Tensor, "*shape d+1"]) -> Float[Tensor, "*shape d"]:
@@ -221,13 +194,7 @@ class TimedField(nn.Module):
 
     def __init__(self, width: int, units: int, depth: int) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for before, after in pairwise([width + 1, *[units] * depth, width]):
-            linear = nn.Linear(before, after)
-            nn.init.normal_(linear.weight, std=0.1)
-            nn.init.zeros_(linear.bias)
-            layers += [linear, nn.Tanh()]
-        self.network = nn.Sequential(*layers[:-1])
+        self.network = tanh_network(width, units, depth, with_time=True)
 
     def forward(self, z: Float[Tensor, "*shape d"], t: Float[Tensor, "*shape 1"]) -> Float[Tensor, "*shape d"]:
         """The slope of z."""

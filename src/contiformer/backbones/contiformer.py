@@ -1,19 +1,24 @@
-"""The ContiFormer encoder."""
+"""ContiFormer: the encoder, the backbone on batches, and the stream of a causal model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from contiformer.backbones.base import AttentionWeights, Backbone, QueryTimes, States
+from contiformer.data.batch import Batch
 from contiformer.nn.clock import Clock, TimeEncoding
+from contiformer.nn.eager import run_eagerly
 from contiformer.nn.layer import ContiFormerLayer, NormPlace
+from contiformer.nn.stream import LayerStream, can_stream
 
-#: Of a head where it is not said how many there are: at a width of 64, 8 heads were better than 4 in all of four
-#: cross-validations within training parts (benchmarks/choices.py heads).
+Times = Float[Tensor, "batch points"]
+#: Default width of a head: at a d_model of 64, 8 heads were better than 4 in all of four cross-validations within
+#: training parts (python -m benchmarks choices heads).
 HEAD_WIDTH = 8
 
 
@@ -28,24 +33,22 @@ class ContiFormer(nn.Module):
         input_size: channels C of the observations.
         d_model, n_heads, n_layers, d_ff, dropout: the usual sizes; ``n_heads=None`` makes heads 8 numbers wide (or the
             next larger number that divides ``d_model``), ``d_ff=None`` is ``4 * d_model``.
-        time_origin, time_unit: what the model's clock reads as 0 and as 1. The vector fields see this clock, so the
-            unit decides how far keys and values move between observations; ``model.clock.fit(times)`` sets both from
-            data.
+        time_origin, time_unit: 0 and 1 of the model's clock. The vector fields see this clock, so the unit decides how
+            far keys and values move between observations; ``model.clock.fit(times)`` sets both from data.
         encoding_scale: of the temporal encoding beside the projected values.
         norm: where a layer normalises, see :class:`~contiformer.nn.ContiFormerLayer`.
-        attention: options of :class:`~contiformer.nn.ContinuousAttention` such as ``rule``, ``interpolation``,
-            ``causal``.
+        attention: options of :class:`~contiformer.nn.ContinuousAttention`, such as ``rule`` and ``causal``.
 
     Shapes:
         values [B, N, C], times [B, N] (not decreasing), observed [B, N, C] with True = observed (None: where values
         are not NaN), query_times [B, Q] in any order (None: ``times``) -> [B, Q, d_model].
 
-    Missing channels are told to the model, and the row is used all the same. A row with no observed channel is
-    padding: its time is not looked at, and where the queries are the times its state is zero. A channel that is never
-    observed and a sequence with no observation at all are legal; the state is then what the biases and the query's
-    time make it.
+    The model sees the mask of observed channels. A row with no observed channel is padding: its time does not matter,
+    and where the queries are the times its state is zero. A sequence with no observation at all is legal.
 
     Example:
+        >>> import torch
+        >>> from contiformer import ContiFormer
         >>> model = ContiFormer(input_size=2, d_model=32)
         >>> times = torch.rand(4, 20).sort().values
         >>> model(torch.randn(4, 20, 2), times, query_times=torch.linspace(-0.5, 1.5, 100).expand(4, -1)).shape
@@ -87,12 +90,9 @@ class ContiFormer(nn.Module):
         query_times: Float[Tensor, "batch query"] | None = None,
         reference_times: Float[Tensor, "batch ref"] | Sequence[Tensor] | None = None,
     ) -> Float[Tensor, "batch query d"]:
-        """States at the query times.
+        """States at the query times; see the class.
 
-        Args:
-            values, times, observed, query_times: see the class.
-            reference_times: where the layers before the last are sampled, one tensor [B, R] for all of them or one for
-                each (None: at ``times``).
+        Layers before the last are sampled at ``reference_times``: one tensor [B, R], or one for each (None: ``times``).
         """
         observed = self._check(values, times, observed)
         clock = self.clock(times)
@@ -140,12 +140,83 @@ class ContiFormer(nn.Module):
         return observed
 
 
+class ContiFormerBackbone(Backbone):
+    """:class:`~contiformer.ContiFormer` on batches; the options are its own."""
+
+    citation = "Chen et al., ContiFormer: Continuous-Time Transformer for Irregular Time Series Modeling, NeurIPS 2023"
+    # With states that keep their size and an encoding of time that does not drown the values, more series were
+    # classified rightly in all of eight cross-validations within training parts (python -m benchmarks choices layers).
+    defaults: ClassVar = {"classification": {"norm": "entry", "encoding_scale": 0.3}}
+    former_defaults: ClassVar = {1: {"n_heads": 4}}
+    causal_option = True
+    intensity = "hazard"
+    # trajectories are followed in so many pieces at most
+    longest_span = 4000.0
+
+    def __init__(self, input_size: int, d_model: int = 64, **options: Any) -> None:
+        super().__init__(input_size, d_model)
+        self.capabilities = self.capabilities_for(**options)
+        self.model = ContiFormer(input_size, d_model, **options)
+
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
+        """States at the query times; in a causal model rows at one time come one after the other."""
+        times = _in_order(batch.times, batch.observed.any(-1)) if self.capabilities.causal else batch.times
+        return self.model(batch.values, times, batch.observed, query_times)
+
+    def attention_weights(self, batch: Batch, query_times: QueryTimes = None) -> AttentionWeights:
+        """The last layer's, from a second pass through its attention with the inputs of the first."""
+        attention = cast(ContiFormerLayer, self.model.layers[-1]).attention
+        inputs: list[tuple[Any, ...]] = []
+        hook = attention.register_forward_pre_hook(lambda module, args: inputs.append(args))
+        try:
+            self(batch, query_times)
+        finally:
+            hook.remove()
+        return attention(*inputs[-1], return_weights=True)[1]
+
+    def stream(self) -> ContiFormerStream | None:
+        """For a causal model whose layers can be told their observations one by one."""
+        suits = all(isinstance(layer, ContiFormerLayer) and can_stream(layer) for layer in self.model.layers)
+        return ContiFormerStream(self.model) if suits else None
+
+
+class ContiFormerStream:
+    """The states of a causal model, one observation after the other, equal to those of one pass over all of them."""
+
+    def __init__(self, model: ContiFormer) -> None:
+        self.model = model
+        self.layers = [LayerStream(layer) for layer in model.layers if isinstance(layer, ContiFormerLayer)]
+        self._input: Tensor | None = None
+        self._clock = 0.0
+
+    def _now(self, time: float) -> tuple[float, Float[Tensor, " d"]]:
+        clock = self.model.clock(torch.tensor(time, dtype=torch.float64))
+        return float(clock), self.model.encoding(clock).to(self.model.input_proj.weight)
+
+    @torch.no_grad()
+    def append(self, values: Float[Tensor, " channels"], time: float) -> Float[Tensor, " d"]:
+        """The state after a new observation of all channels."""
+        clock, now = self._now(time)
+        x = self.model.input_proj(torch.cat([values, torch.ones_like(values)])) + now
+        for layer in self.layers:
+            self._input, self._clock = x - now, clock
+            x = layer.append(x, clock)
+        return x
+
+    @torch.no_grad()
+    def at(self, time: float) -> Float[Tensor, " d"]:
+        """The state at a later time, at which nothing is observed."""
+        clock, now = self._now(time)
+        held = torch.zeros_like(now) if self._input is None else self._input
+        return self.layers[-1].at(held + now, clock)
+
+
 def _heads_for(d_model: int) -> int:
     """As many heads as divide the width into parts of 8 or more."""
     return max((n for n in range(1, d_model // HEAD_WIDTH + 1) if d_model % n == 0), default=1)
 
 
-@torch.compiler.disable
+@run_eagerly
 def _check_reference(times: Tensor, batch: int, layer: int) -> None:
     """The next layer attends to the states at these times, so they must be what observation times must be."""
     name = f"reference_times of layer {layer}"
@@ -157,7 +228,7 @@ def _check_reference(times: Tensor, batch: int, layer: int) -> None:
         raise ValueError(f"{name} must not decrease: sort them along the last dimension")
 
 
-@torch.compiler.disable
+@run_eagerly
 def _refuse_infinite(values: Tensor, observed: Tensor) -> None:
     bad = observed & ~torch.isfinite(values)
     if bool(bad.any()):
@@ -166,3 +237,27 @@ def _refuse_infinite(values: Tensor, observed: Tensor) -> None:
             f"values must be finite where observed, got {float(values[row, position, channel])} in sequence {row} at "
             f"position {position}, channel {channel}: mark it as not observed, or use NaN for missing values"
         )
+
+
+@run_eagerly
+def _in_order(times: Times, seen: Bool[Tensor, "batch points"]) -> Times:
+    """Equal times moved apart, to before the time they share, so that a row does not see those after it.
+
+    By at most 1e-10 of the clock for each row, and by no more than half of the gap before them.
+    """
+    shown = times.masked_fill(~seen, torch.nan)
+    same = shown[:, 1:] == shown[:, :-1]
+    if not bool(same.any()):
+        return times
+    count = times.shape[1]
+    place = torch.arange(count, device=times.device).expand_as(times)
+    first = torch.ones_like(times, dtype=torch.bool)
+    first[:, 1:] = ~same
+    begin = torch.where(first, place, 0).cummax(1).values
+    last = torch.ones_like(first)
+    last[:, :-1] = ~same
+    end = torch.where(last, place, count).flip(1).cummin(1).values.flip(1)
+    before = times.gather(1, (begin - 1).clamp(min=0))
+    gap = torch.where(begin > 0, times - before, torch.inf)
+    step = torch.minimum(torch.full_like(times, 1e-10), gap / (2 * (end - begin + 1)))
+    return times - step * (end - place)

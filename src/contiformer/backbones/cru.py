@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.kalman import Belief, FastTransition, Predict, Transition
-from contiformer.backbones.recurrence import Rows, check_sizes
+from contiformer.backbones.base import Backbone, Capabilities, QueryTimes, States, check_positive
+from contiformer.backbones.recurrence import Rows
 from contiformer.data.batch import Batch
 from contiformer.nn.dropout import Dropout
+
+#: Below this norm of ``A dt`` a series of so many terms is exact to 1e-11, in the noise, too.
+_SMALL, _TERMS = 0.125, 8
+_LEAST_VARIANCE = 1e-8
 
 
 class CRU(Backbone):
@@ -31,31 +36,18 @@ class CRU(Backbone):
     the eigenvalues are mixed. The state is the sum of a network of the mean and one of the covariance.
 
     Args:
-        input_size: channels C.
-        d_model: width of the states.
-        n_layers: hidden layers of the encoder and of the network after the filter (ReLU and layer normalisation).
-        dropout: of the states (none in the paper).
+        n_layers, units: number and width of the hidden layers of the encoder and of the network after the filter.
         latents: size of z, even (30 in the paper's pendulum experiments).
-        units: width of the hidden layers.
         basis, bandwidth: number of the A_k, and how far from the diagonal their blocks reach.
         time_scale: the filter's time per unit of time; rates begin of order one in it.
-        fast: f-CRU.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
 
     Deviations: A_k begin small and random instead of zero, where the mixing has no gradient. The integral is not Van
     Loan's, whose ``e^{-Aᵀδ}`` overflows: a power series over a short time is doubled until δ is reached. The network of
-    the covariance sees logarithms and correlations. Missing channels are shown as 0 beside the marks of what was
-    observed. At a query the law is that of z at that time given the rows so far; before the first row it is the prior.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> CRU(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
+    the covariance sees logarithms and correlations. At a query the law is that of z given the rows so far.
     """
 
     citation = "Schirmer et al., Modeling Irregular Time Series with Continuous Recurrent Units, ICML 2022"
+    capabilities = Capabilities(causal=True)
 
     def __init__(
         self,
@@ -71,17 +63,14 @@ class CRU(Backbone):
         time_scale: float = 10.0,
         fast: bool = False,
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
+        super().__init__(input_size, d_model, n_layers)
         if latents < 2 or latents % 2:
             raise ValueError(f"latents must be even and positive, got {latents}: use 30")
         for name, size, least in (("units", units, 1), ("basis", basis, 1), ("bandwidth", bandwidth, 0)):
             if size < least:
                 raise ValueError(f"{name} must be at least {least}, got {size}")
-        if not time_scale > 0:
-            raise ValueError(f"time_scale must be positive, got {time_scale}: use 10")
-        self.d_model, self.time_scale = d_model, time_scale
-        self.capabilities = Capabilities(causal=True)
+        check_positive("10", time_scale=time_scale)
+        self.time_scale = time_scale
         half = latents // 2
         self.encoder = _hidden_layers(2 * input_size, units, n_layers)
         self.observation = nn.Linear(units, latents)
@@ -91,9 +80,7 @@ class CRU(Backbone):
         self.decode_spread = nn.Sequential(_hidden_layers(3 * half, units, 1), nn.Linear(units, d_model))
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
         rows = Rows.of(batch, self.observation.weight.dtype)
         predict = self.transition.prepared()
@@ -101,31 +88,29 @@ class CRU(Backbone):
         if query_times is None:
             return self.decoded(after.pick(rows.passed))
         passed, elapsed = rows.until(query_times)
-        law = after.pick(passed)
-        later = predict(law.flat, (elapsed * self.time_scale).to(law.mean).flatten())
+        law = Belief(*(part.flatten(0, 1) for part in after.pick(passed)))
+        later = predict(law, (elapsed * self.time_scale).to(law.mean).flatten())
         return self.decoded(later).unflatten(0, passed.shape)
 
     def filtered(self, rows: Rows, predict: Predict) -> Belief:
         """The laws of z before any row and after each: [B, N + 1, ...]."""
         dtype = rows.values.dtype
-        means, variances = self.encoded(torch.cat([rows.values, rows.observed.to(dtype)], dim=-1))
+        means, variances = self.encoded(rows.inputs)
         upper, lower = F.softplus(self.prior).unsqueeze(1).expand(-1, len(means), -1).unbind(0)
         law = Belief(means.new_zeros(len(means), 2 * upper.shape[1]), upper, lower, torch.zeros_like(upper))
         gaps = (rows.gaps * self.time_scale).to(dtype)
         laws = [law]
-        for row, (gap, mean, variance) in enumerate(
-            zip(gaps.unbind(1), means.unbind(1), variances.unbind(1), strict=True)
-        ):
+        for row, (gap, mean, variance) in enumerate(zip(gaps.T, means.unbind(1), variances.unbind(1), strict=True)):
             law = (predict(law, gap) if row else law).given(mean, variance)
             laws.append(law)
-        return Belief(*(torch.stack(parts, dim=1) for parts in zip(*(one.parts for one in laws), strict=True)))
+        return Belief(*(torch.stack(parts, dim=1) for parts in zip(*laws, strict=True)))
 
     def decoded(self, law: Belief) -> Float[Tensor, "*shape d"]:
         """The state, from networks of the mean and of the covariance."""
         return self.dropout(self.decode_mean(law.mean) + self.decode_spread(law.spread))
 
-    def encoded(self, shown: Float[Tensor, "batch rows input"]) -> tuple[Tensor, Tensor]:
-        """What is observed of the latent state, and its variance."""
+    def encoded(self, shown: Float[Tensor, "*shape input"]) -> tuple[Tensor, Tensor]:
+        """Observation of the latent state, and its variance."""
         mean, spread = self.observation(F.normalize(self.encoder(shown), dim=-1, eps=1e-8)).chunk(2, dim=-1)
         return mean, F.elu(spread) + 1 + 1e-6
 
@@ -136,3 +121,134 @@ def _hidden_layers(inputs: int, units: int, count: int) -> nn.Sequential:
         layers += [nn.Linear(inputs, units), nn.ReLU(), nn.LayerNorm(units)]
         inputs = units
     return nn.Sequential(*layers)
+
+
+class Belief(NamedTuple):
+    """A normal law of ``z = [u, l]``: the mean [..., 2m], and diagonals [..., m] of P_uu, P_ll and P_ul."""
+
+    mean: Float[Tensor, "*shape d"]
+    upper: Float[Tensor, "*shape half"]
+    lower: Float[Tensor, "*shape half"]
+    side: Float[Tensor, "*shape half"]
+
+    @property
+    def spread(self) -> Float[Tensor, "*shape numbers"]:
+        """Logarithms of the variances, and the correlations of u and l."""
+        upper, lower = (part.clamp(min=_LEAST_VARIANCE) for part in (self.upper, self.lower))
+        return torch.cat([upper.log(), lower.log(), self.side / (upper.sqrt() * lower.sqrt())], dim=-1)
+
+    def pick(self, which: Int[Tensor, "batch query"]) -> Belief:
+        """Of laws [B, N] those with the given numbers."""
+        return Belief(*(part.gather(1, which.unsqueeze(-1).expand(-1, -1, part.shape[-1])) for part in self))
+
+    def given(self, y: Float[Tensor, "*shape half"], variance: Float[Tensor, "*shape half"]) -> Belief:
+        """After u was observed as y, with this variance of the noise."""
+        total = self.upper + variance
+        gain, side_gain = self.upper / total, self.side / total
+        miss = y - self.mean[..., : y.shape[-1]]
+        mean = self.mean + torch.cat([gain * miss, side_gain * miss], dim=-1)
+        left = variance / total
+        return Belief(mean, left * self.upper, self.lower - side_gain * self.side, left * self.side)
+
+
+#: From laws and gaps [B] to the laws after the gaps.
+Predict = Callable[[Belief, Tensor], Belief]
+
+
+class Transition(nn.Module):
+    """``A = Σ_k α_k(μ) A_k`` with banded blocks, over gaps [B]."""
+
+    band: Tensor
+
+    def __init__(self, size: int, basis: int, bandwidth: int) -> None:
+        super().__init__()
+        place = torch.arange(size) % (size // 2)
+        self.register_buffer("band", (place - place[:, None]).abs() <= bandwidth, persistent=False)
+        self.mixing = nn.Linear(size, basis)
+        entries = float(self.band.sum(1).float().mean())
+        self.matrices = nn.Parameter(0.1 / math.sqrt(entries) * torch.randn(basis, size, size) * self.band)
+        self.log_noise = nn.Parameter(torch.full((size,), math.log(math.expm1(0.1))))
+
+    def prepared(self) -> Predict:
+        """The function that gives the law after each gap."""
+        matrices, noise = (self.matrices * self.band).flatten(1), F.softplus(self.log_noise)
+
+        def predict(law: Belief, gaps: Tensor) -> Belief:
+            matrix = (self.mixing(law.mean).softmax(-1) @ matrices).unflatten(-1, self.band.shape)
+            return moved(law, *flow_and_noise(matrix, noise, gaps))
+
+        return predict
+
+
+class FastTransition(nn.Module):
+    """``A = E diag(Σ_k α_k(μ) d_k) Eᵀ`` with orthogonal E, so that all integrals are of numbers."""
+
+    def __init__(self, size: int, basis: int) -> None:
+        super().__init__()
+        self.mixing = nn.Linear(size, basis)
+        self.rates = nn.Parameter(0.1 * torch.randn(basis, size))
+        self.turn = nn.Parameter(0.1 * torch.randn(size, size))
+        self.log_noise = nn.Parameter(torch.full((size,), math.log(math.expm1(0.1))))
+
+    def prepared(self) -> Predict:
+        """The function that gives the law after each gap."""
+        vectors = torch.matrix_exp(self.turn - self.turn.T)
+        diffusion = vectors.T * F.softplus(self.log_noise) @ vectors
+
+        def predict(law: Belief, gaps: Tensor) -> Belief:
+            rates = self.mixing(law.mean).softmax(-1) @ self.rates
+            flow = vectors * (rates * gaps.unsqueeze(-1)).exp().unsqueeze(-2) @ vectors.T
+            pairs = (rates.unsqueeze(-1) + rates.unsqueeze(-2)) * gaps[:, None, None]
+            near = pairs.abs() < 1e-4
+            safe = pairs.where(~near, 1.0)
+            growth = torch.where(near, 1 + pairs / 2 + pairs.square() / 6, torch.expm1(safe) / safe)
+            noise = vectors @ (diffusion * growth * gaps[:, None, None]) @ vectors.T
+            return moved(law, flow, noise)
+
+        return predict
+
+
+def moved(law: Belief, flow: Float[Tensor, "batch d d"], noise: Float[Tensor, "batch d d"]) -> Belief:
+    """The law of ``Φ z`` plus noise, of whose covariance only the diagonals of the blocks are looked at."""
+    half = law.upper.shape[-1]
+    mean = (flow @ law.mean.unsqueeze(-1)).squeeze(-1)
+    top, bottom = flow.split(half, dim=-2)
+
+    def spread(a: Tensor, b: Tensor) -> Tensor:
+        """The diagonal of ``a P bᵀ``."""
+        (a_u, a_l), (b_u, b_l) = a.split(half, dim=-1), b.split(half, dim=-1)
+        by_parts = torch.cat([a_u * b_u, a_l * b_l, a_u * b_l + a_l * b_u], dim=-1)
+        return (by_parts @ torch.cat([law.upper, law.lower, law.side], dim=-1).unsqueeze(-1)).squeeze(-1)
+
+    added = noise.diagonal(dim1=-2, dim2=-1)
+    across = noise[..., :half, half:].diagonal(dim1=-2, dim2=-1)
+    upper, lower = spread(top, top) + added[..., :half], spread(bottom, bottom) + added[..., half:]
+    return Belief(mean, upper, lower, spread(top, bottom) + across)
+
+
+def flow_and_noise(
+    matrix: Float[Tensor, "batch d d"], diffusion: Float[Tensor, " d"], gaps: Float[Tensor, " batch"]
+) -> tuple[Float[Tensor, "batch d d"], Float[Tensor, "batch d d"]]:
+    """``e^{Aδ}`` and ``∫_0^δ e^{As} Q e^{Aᵀs} ds`` for a diagonal Q.
+
+    Power series over ``h = δ / 2^n``, then n doublings ``N(2h) = N(h) + Φ(h) N(h) Φ(h)ᵀ``, ``Φ(2h) = Φ(h)²``.
+    """
+    largest = float((matrix.detach().abs().sum(-1).amax(-1) * gaps.detach()).amax()) if gaps.numel() else 0.0
+    doublings = max(0, math.ceil(math.log2(largest / _SMALL))) if 0 < largest < math.inf else 0
+    step = (gaps / 2**doublings)[:, None, None]
+    moving = step * matrix
+    one = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    square = moving @ moving
+    cube = square @ moving
+    # the terms of the exponential up to the eighth power, three at a time, with few products
+    last = one / 720 + moving / 5040 + square / 40320
+    flow = one + moving + square / 2 + cube @ (one / 6 + moving / 24 + square / 120 + cube @ last)
+    term = step * diffusion.diag()
+    noise = term
+    for k in range(2, _TERMS + 2):
+        half = moving @ term / k
+        term = half + half.mT
+        noise = noise + term
+    for _ in range(doublings):
+        noise, flow = noise + flow @ noise @ flow.mT, flow @ flow
+    return flow, noise

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from contiformer.backbones.autoformer import Decomposition
-from contiformer.backbones.regular import RegularBackbone
+from contiformer.backbones.base import States
+from contiformer.backbones.regular import RegularBackbone, WindowOptions, WindowValues
 
 
 class DLinear(RegularBackbone):
@@ -19,34 +21,12 @@ class DLinear(RegularBackbone):
     time: ``ŷ = W_s S + b_s + W_t T + b_t``, with the same weights for all channels or, with ``individual``, with
     weights for each.
 
-    A state begins with the C forecasts at that step; its other numbers are 0. So DLinear is exactly what
-    comes out of the first C numbers, without any head; a linear head adds nothing to what one channel can become.
-
-    Deviations:
-        - States of rows come from two maps of their own, from the window to itself: what the authors' benchmark does
-          for classification. They learn only where such states are asked for.
-        - A series of fewer than ``history`` rows is preceded by its first row, repeated.
-
-    Args:
-        input_size: channels C.
-        d_model: width of the states, at least C.
-        n_layers, dropout: change nothing; DLinear has neither.
-        history, horizon: rows of a window, and steps after it that can be asked for.
-        kernel: rows of the moving average.
-        individual: whether each channel has weights of its own.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
-        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
-        >>> DLinear(input_size=1, d_model=4, history=3, horizon=2)(batch, later).shape
-        torch.Size([1, 2, 4])
+    A state begins with the C forecasts at that step, which are DLinear without any head; its other numbers are 0.
+    States of rows come from two maps of their own, from the window to itself, as in the authors' benchmark for
+    classification. ``n_layers`` and ``dropout`` change nothing; ``kernel`` is that of the moving average.
     """
 
     citation = "Zeng et al., Are Transformers Effective for Time Series Forecasting?, AAAI 2023"
-
     forecasts = True
     calendar = False
 
@@ -55,24 +35,21 @@ class DLinear(RegularBackbone):
         input_size: int,
         d_model: int = 64,
         *,
-        n_layers: int = 1,
-        dropout: float = 0.0,
-        history: int = 96,
-        horizon: int = 24,
         kernel: int = 25,
         individual: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> None:
-        super().__init__(input_size, d_model, n_layers, history, horizon)
+        super().__init__(input_size, d_model, **window)
         kinds = input_size if individual else 1
         self.decomposition = Decomposition((kernel,))
-        self.future = DecomposedLinear(history, horizon, kinds)
-        self.past = DecomposedLinear(history, history, kinds)
+        self.future = DecomposedLinear(self.history, self.horizon, kinds)
+        self.past = DecomposedLinear(self.history, self.history, kinds)
 
-    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
-        """What the maps of the window to itself make of it."""
+    def within(self, window: WindowValues) -> States:
+        """The maps of the window to itself, and zeros behind them."""
         return self._states(self.past, window)
 
-    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
+    def ahead(self, window: WindowValues) -> States:
         """The forecasts, and zeros behind them."""
         return self._states(self.future, window)
 

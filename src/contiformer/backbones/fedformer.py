@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Complex, Int
 from torch import Tensor, nn
 
-from contiformer.backbones.autoformer import DecomposingTransformer, decoder_start
-from contiformer.backbones.regular import RegularBackbone, check_heads
+from contiformer.backbones.autoformer import DecomposingTransformer, DecompositionBackbone, decoder_start
+from contiformer.backbones.base import check_heads, check_positive
+from contiformer.backbones.regular import OtherStates, RowStates, WindowOptions
 
-Activation = Literal["softmax", "tanh"]
+FrequencyActivation = Literal["softmax", "tanh"]
 
 
-class FEDformer(RegularBackbone):
+class FEDformer(DecompositionBackbone):
     """FEDformer, Fourier version (Zhou et al., Frequency Enhanced Decomposed Transformer, ICML 2022).
 
     Autoformer's architecture (:class:`~contiformer.backbones.autoformer.DecomposingTransformer`), with blocks that work
@@ -24,87 +25,48 @@ class FEDformer(RegularBackbone):
     itself, :class:`FourierAttention` in place of attention to the encoder. With several ``kernels`` the trend is a
     mixture of moving averages.
 
-    A state ahead is the decoder's, its first C numbers replaced by the forecasts: what comes out of these without any
-    head is FEDformer. States of rows are those of the encoder.
-
     Deviations:
         - The formulas are those of the paper. In the authors' code a frequency that is not among the lowest M comes out
           as another one, keys are taken for values, and the attention is multiplied by ``1 / d²`` and by weights that
           are as small, which leaves nothing of it.
         - ``softmax`` by default, of the two choices of the paper, where the code has ``tanh``: complex tanh has poles.
         - The Fourier transform is unitary, and products of the attention are divided by ``√(d / heads)``.
-        - No embedding of the calendar: a backbone does not know dates.
-        - A series of fewer than ``history`` rows is preceded by its first row, repeated.
 
     Args:
-        input_size: channels C.
-        d_model, n_layers, dropout: the usual sizes, the layers those of the encoder; 512 and 2 in the paper.
-        n_heads, d_ff: heads, and width of the feed-forward blocks (None: ``4 * d_model``).
-        history, horizon: rows of a window, and steps after it that can be asked for.
-        decoder_layers: layers of the decoder.
         modes: M, at most; there are L / 2 of L rows.
-        kernels: rows of the moving averages.
         activation: of the attention: "softmax" (of moduli) or "tanh".
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
-        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
-        >>> FEDformer(input_size=1, d_model=16, history=3, horizon=2)(batch, later).shape
-        torch.Size([1, 2, 16])
     """
 
     citation = "Zhou et al., FEDformer: Frequency Enhanced Decomposed Transformer, ICML 2022"
-
-    forecasts = True
 
     def __init__(
         self,
         input_size: int,
         d_model: int = 64,
         *,
-        n_layers: int = 2,
-        dropout: float = 0.1,
         n_heads: int = 8,
         d_ff: int | None = None,
-        history: int = 96,
-        horizon: int = 24,
         decoder_layers: int = 1,
         modes: int = 64,
         kernels: Sequence[int] = (24,),
-        activation: Activation = "softmax",
+        activation: FrequencyActivation = "softmax",
+        **window: Unpack[WindowOptions],
     ) -> None:
-        super().__init__(input_size, d_model, n_layers, history, horizon)
+        super().__init__(input_size, d_model, **window)
         check_heads(d_model, n_heads)
-        if modes < 1:
-            raise ValueError(f"modes must be positive, got {modes}: use 64 for all that a window of 128 rows has")
+        check_positive("64 for all that a window of 128 rows has", modes=modes)
         if activation not in ("softmax", "tanh"):
             raise ValueError(f"activation must be 'softmax' or 'tanh', got {activation!r}")
-        steps = decoder_start(history) + horizon
+        size, history, steps = (d_model, n_heads), self.history, decoder_start(self.history) + self.horizon
         # all layers look at the same frequencies, as in the original
         here, there, inside, across = (choose_modes(n, modes) for n in (history, steps, history, steps))
         self.model = DecomposingTransformer(
-            input_size, d_model, d_ff or 4 * d_model, dropout, history, horizon, kernels,
-            encoder=[FourierBlock(d_model, n_heads, here) for _ in range(n_layers)],
-            decoder=[
-                (
-                    FourierBlock(d_model, n_heads, there),
-                    FourierAttention(d_model, n_heads, across, inside, activation),
-                )
-                for _ in range(decoder_layers)
-            ],
+            input_size, d_model, d_ff or 4 * d_model, self.rate, history, self.horizon, kernels,
+            encoder=[FourierBlock(*size, here) for _ in range(self.n_layers)],
+            decoder=[(FourierBlock(*size, there), FourierAttention(*size, across, inside, activation))
+                     for _ in range(decoder_layers)],
             positions=True,
         )  # fmt: skip
-
-    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
-        """The encoder's states."""
-        return self.model.encode(window)
-
-    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
-        """The decoder's states, with the forecasts in front."""
-        return self.model(window)
 
 
 def choose_modes(length: int, modes: int) -> Int[Tensor, " modes"]:
@@ -131,7 +93,7 @@ class FourierBlock(nn.Module):
         self.mix = nn.Parameter(torch.rand(n_heads, len(modes), part, part, 2) / d_model**2)
         self.register_buffer("modes", modes.clone())
 
-    def forward(self, x: Float[Tensor, "batch rows d"], other: Tensor | None = None) -> Float[Tensor, "batch rows d"]:
+    def forward(self, x: RowStates, other: Tensor | None = None) -> RowStates:
         """The mixed series; ``other`` is x."""
         chosen = spectrum(self.query(x), self.modes, self.n_heads)
         mixed = torch.einsum("bmhi,hmio->bmho", chosen, torch.view_as_complex(self.mix))
@@ -153,7 +115,7 @@ class FourierAttention(nn.Module):
         n_heads: int,
         modes: Int[Tensor, " modes"],
         other_modes: Int[Tensor, " others"],
-        activation: Activation,
+        activation: FrequencyActivation,
     ) -> None:
         super().__init__()
         self.n_heads, self.activation = n_heads, activation
@@ -162,10 +124,8 @@ class FourierAttention(nn.Module):
         self.register_buffer("modes", modes.clone())
         self.register_buffer("other_modes", other_modes.clone())
 
-    def forward(
-        self, x: Float[Tensor, "batch rows d"], other: Float[Tensor, "batch others d"]
-    ) -> Float[Tensor, "batch rows d"]:
-        """What comes from the rows attended to."""
+    def forward(self, x: RowStates, other: OtherStates) -> RowStates:
+        """The attention's output."""
         queries = spectrum(self.query(x), self.modes, self.n_heads)
         keys, values = (
             spectrum(part, self.other_modes, self.n_heads) for part in self.key_value(other).chunk(2, dim=-1)
@@ -175,16 +135,14 @@ class FourierAttention(nn.Module):
         return self.out(series(torch.einsum("bhmn,bnhi->bmhi", weights, values), self.modes, x.shape[1]))
 
 
-def spectrum(
-    x: Float[Tensor, "batch rows d"], modes: Int[Tensor, " modes"], n_heads: int
-) -> Complex[Tensor, "batch modes heads part"]:
+def spectrum(x: RowStates, modes: Int[Tensor, " modes"], n_heads: int) -> Complex[Tensor, "batch modes heads part"]:
     """The chosen Fourier coefficients of each number."""
     return torch.fft.rfft(x, dim=1, norm="ortho")[:, modes].unflatten(-1, (n_heads, -1))
 
 
 def series(
     coefficients: Complex[Tensor, "batch modes heads part"], modes: Int[Tensor, " modes"], length: int
-) -> Float[Tensor, "batch rows d"]:
+) -> RowStates:
     """The real series of these frequencies, all others being 0."""
     flat = coefficients.flatten(2)
     full = flat.new_zeros(len(flat), length // 2 + 1, flat.shape[-1]).index_copy(1, modes, flat)

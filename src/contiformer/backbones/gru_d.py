@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.recurrence import GatedUpdate, Rows, check_sizes, state_after
+from contiformer.backbones.base import Backbone, Capabilities, QueryTimes, States
+from contiformer.backbones.recurrence import GatedUpdate, Rows, state_after
 from contiformer.data.batch import Batch
 from contiformer.nn.dropout import Dropout
-from contiformer.nn.windows import fill_channels, time_since_observed
+from contiformer.nn.local_features import fill_channels, time_since_observed
 
 
 class GRUD(Backbone):
@@ -30,32 +30,15 @@ class GRUD(Backbone):
     The mean is 0, because values are standardised. The state at a query after row i is what a row there would start
     from, ``exp(-max(0, Wh δ + bh)) ⊙ h_i`` with δ as of the query; at the time of a row it is ``h_i``.
 
-    Args:
-        input_size: channels C.
-        d_model: width of the state.
-        n_layers: a further layer takes the states of the one before as its input and has its own decay of the state.
-        dropout: of the states of every layer.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
-
-    Deviations: the paper defines one layer and no queries between rows; its dropout is recurrent. Decay
-    weights begin positive, with a mean rate of 1 per unit of time (about a series), where ``max(0, ·)`` has a gradient;
-    a channel that never misses a row has no gradient of its input decay. Before the first row the state is zero.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> GRUD(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
+    Deviations: the paper defines one layer, and its dropout is recurrent. Decay weights begin positive, with a mean
+    rate of 1 per unit of time (about a series), where ``max(0, ·)`` has a gradient.
     """
 
     citation = "Che et al., Recurrent Neural Networks for Multivariate Time Series with Missing Values, 2018"
+    capabilities = Capabilities(causal=True)
 
     def __init__(self, input_size: int, d_model: int = 64, *, n_layers: int = 1, dropout: float = 0.1) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
-        self.d_model = d_model
-        self.capabilities = Capabilities(causal=True)
+        super().__init__(input_size, d_model, n_layers)
         self.input_rate = nn.Parameter(2 * torch.rand(input_size))
         self.input_bias = nn.Parameter(torch.zeros(input_size))
         self.layers = nn.ModuleList(
@@ -63,9 +46,7 @@ class GRUD(Backbone):
         )
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
         dtype = self.input_rate.dtype
         rows = Rows.of(batch, dtype)

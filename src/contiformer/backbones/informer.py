@@ -1,9 +1,10 @@
-"""Informer: attention of the few queries that have something to attend to."""
+"""Informer: ProbSparse attention, in which only the most informative queries attend."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +12,16 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, gelu, max_pool1d, pad
 
 from contiformer.backbones.autoformer import decoder_start
-from contiformer.backbones.regular import RegularBackbone, WindowEmbedding, check_heads, randomness
+from contiformer.backbones.base import States, check_heads, check_positive
+from contiformer.backbones.regular import (
+    OtherStates,
+    RegularBackbone,
+    RowStates,
+    WindowEmbedding,
+    WindowOptions,
+    WindowValues,
+    randomness,
+)
 from contiformer.nn.dot_product import dot_product_attention
 from contiformer.nn.dropout import Dropout
 from contiformer.nn.heads import join_heads, split_heads
@@ -34,26 +44,10 @@ class Informer(RegularBackbone):
         - In eval() keys are drawn by the same random numbers at every call, so answers do not change.
         - The code's rearrangement of the decoder's heads ("mix") and the second, half as long encoder of the paper's
           best variant are left out.
-        - No embedding of the calendar: a backbone does not know dates.
-        - A series of fewer than ``history`` rows is preceded by its first row, repeated.
 
     Args:
-        input_size: channels C.
-        d_model, n_layers, dropout: the usual sizes, the layers those of the encoder; 512 and 2 in the authors' scripts.
-        n_heads, d_ff: heads, and width of the feed-forward blocks (None: ``4 * d_model``).
-        history, horizon: rows of a window, and steps after it that can be asked for.
-        decoder_layers: layers of the decoder.
         factor: c of the ``c ⌈ln L⌉`` queries that attend and of the keys that they are chosen by; None: all attend.
         distil: whether the number of rows is halved between the layers of the encoder.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
-        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
-        >>> Informer(input_size=1, d_model=16, history=3, horizon=2)(batch, later).shape
-        torch.Size([1, 2, 16])
     """
 
     citation = "Zhou et al., Informer: Beyond Efficient Transformer, AAAI 2021"
@@ -63,48 +57,45 @@ class Informer(RegularBackbone):
         input_size: int,
         d_model: int = 64,
         *,
-        n_layers: int = 2,
-        dropout: float = 0.1,
         n_heads: int = 8,
         d_ff: int | None = None,
-        history: int = 96,
-        horizon: int = 24,
         decoder_layers: int = 1,
         factor: float | None = 5.0,
         distil: bool = True,
+        **window: Unpack[WindowOptions],
     ) -> None:
-        super().__init__(input_size, d_model, n_layers, history, horizon)
+        super().__init__(input_size, d_model, **window)
         check_heads(d_model, n_heads)
-        if factor is not None and not factor > 0:
-            raise ValueError(f"factor must be positive, got {factor}: use 5, more for more queries, or None for all")
+        check_positive("5, more for more queries, or None for all", factor=1 if factor is None else factor)
 
         def to_itself(causal: bool) -> FullAttention:
             if factor is None:
-                return FullAttention(d_model, n_heads, dropout, causal=causal)
+                return FullAttention(d_model, n_heads, self.rate, causal=causal)
             return ProbSparseAttention(d_model, n_heads, factor, causal=causal)
 
-        width = d_ff or 4 * d_model
-        self.label = decoder_start(history)
-        self.embedding = WindowEmbedding(input_size, d_model, dropout, history)
-        self.decoder_embedding = WindowEmbedding(input_size, d_model, dropout, self.label + horizon)
-        self.encoder = nn.ModuleList(
-            PostNormLayer([to_itself(causal=False)], d_model, width, dropout) for _ in range(n_layers)
+        def layer(*attentions: nn.Module) -> PostNormLayer:
+            return PostNormLayer(attentions, d_model, d_ff or 4 * d_model, self.rate)
+
+        self.label = decoder_start(self.history)
+        self.embedding = WindowEmbedding(input_size, d_model, self.rate, self.history)
+        self.decoder_embedding = WindowEmbedding(input_size, d_model, self.rate, self.label + self.horizon)
+        self.encoder = nn.ModuleList(layer(to_itself(causal=False)) for _ in range(self.n_layers))
+        self.distilling = nn.ModuleList(
+            Distilling(d_model) if distil else nn.Identity() for _ in range(self.n_layers - 1)
         )
-        self.distilling = nn.ModuleList(Distilling(d_model) if distil else nn.Identity() for _ in range(n_layers - 1))
         self.decoder = nn.ModuleList(
-            PostNormLayer([to_itself(causal=True), FullAttention(d_model, n_heads, dropout)], d_model, width, dropout)
-            for _ in range(decoder_layers)
+            layer(to_itself(causal=True), FullAttention(d_model, n_heads, self.rate)) for _ in range(decoder_layers)
         )
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
 
-    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
+    def within(self, window: WindowValues) -> States:
         """The encoder's states, without distilling."""
         x = self.embedding(window)
         for layer in self.encoder:
             x = layer(x)
         return self.encoder_norm(x)
 
-    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
+    def ahead(self, window: WindowValues) -> States:
         """The decoder's states."""
         encoded = self.encoder[0](self.embedding(window))
         for distil, layer in zip(self.distilling, self.encoder[1:], strict=True):
@@ -128,10 +119,8 @@ class FullAttention(nn.Module):
         self.query, self.key_value = nn.Linear(d_model, d_model), nn.Linear(d_model, 2 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
-    def forward(
-        self, x: Float[Tensor, "batch rows d"], other: Float[Tensor, "batch others d"]
-    ) -> Float[Tensor, "batch rows d"]:
-        """What comes from the rows attended to."""
+    def forward(self, x: RowStates, other: OtherStates) -> RowStates:
+        """The attention's output."""
         queries = split_heads(self.query(x), self.n_heads)
         keys, values = (split_heads(part, self.n_heads) for part in self.key_value(other).chunk(2, dim=-1))
         return self.out(join_heads(self.attend(queries, keys, values)))
@@ -190,8 +179,8 @@ class Distilling(nn.Module):
         self.conv = nn.Conv1d(d_model, d_model, 3, padding=1, padding_mode="circular")
         self.norm = nn.BatchNorm1d(d_model)
 
-    def forward(self, x: Float[Tensor, "batch rows d"]) -> Float[Tensor, "batch fewer d"]:
-        """What remains."""
+    def forward(self, x: RowStates) -> Float[Tensor, "batch fewer d"]:
+        """The rows that remain."""
         strong = elu(self.norm(self.conv(x.transpose(1, 2))))
         return max_pool1d(strong, 3, stride=2, padding=1).transpose(1, 2)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.ode_rnn import Flow, FlowingGRU, Solver, tanh_network
-from contiformer.backbones.recurrence import Rows, check_sizes, state_after
-from contiformer.backbones.trajectory import states_along
+from contiformer.backbones.base import Backbone, QueryTimes, States, check_positive
+from contiformer.backbones.flow import Flow, FlowOptions, states_along, tanh_network
+from contiformer.backbones.ode_rnn import FlowingGRU
+from contiformer.backbones.recurrence import Rows, gru, state_after
 from contiformer.data.batch import Batch
 from contiformer.nn.dropout import Dropout
 
@@ -28,38 +28,20 @@ class LatentODE(Backbone):
     ``z(t_1) = z_0`` both ways, and the state is ``W z(t) + b``. In training z_0 is drawn (``μ + σ ε``), else it is μ.
     The encoder is that of Chen et al. (2018); :class:`LatentODERNN` has the ODE-RNN of Rubanova et al.
 
-    The evidence lower bound is ``E_q[log p(x | z)] - KL(q(z_0) ‖ N(0, 1))``. What the states are worth is up to the
-    task; the rest is :meth:`extra_loss`, which the task has to add. The authors train on it with an observation noise
-    of 0.01, so an error of e costs ``e² / (2 · 0.01²) + KL``, which is ``e² + 0.0002 KL`` up to a factor: the default
-    ``kl_weight``, for losses such as squares. For a log-likelihood it is 1.
+    The evidence lower bound is ``E_q[log p(x | z)] - KL(q(z_0) ‖ N(0, 1))``. The first term is the task's loss, the
+    second :meth:`extra_loss`. The authors have an observation noise of 0.01, so an error of e costs ``e² / (2 · 0.01²)
+    + KL``, which is ``e² + 0.0002 KL`` up to a factor: the default ``kl_weight``. For a log-likelihood it is 1.
 
     Args:
-        input_size: channels C.
-        d_model: width of the states.
-        n_layers: recurrent layers of the encoder.
-        dropout: between these layers, and of the states.
-        latents: size of z (6 to 20 in the paper).
-        encoder_size: width of the encoder (40 in the paper's larger experiments).
+        latents, encoder_size: size of z and width of the encoder (6 to 20, and 40 in the paper).
         units, depth: width and number of the hidden layers of f.
-        kl_weight: see above.
-        solver, step, max_steps: as in ``neural_ode``.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
+        flow: solver, step and max_steps each way, see :class:`~contiformer.backbones.flow.Flow`.
 
     Deviations: one draw of z_0, while the authors average over several (an importance-weighted bound) and let the
-    weight of KL grow from 0 during training. σ is a softplus, theirs an absolute value. A series without observations
-    has the q of an encoder that saw nothing, at time 0. Not causal: z_0 knows the whole series.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> model = LatentODE(input_size=1, d_model=16).train()
-        >>> model(batch).shape, model.extra_loss().shape
-        (torch.Size([1, 3, 16]), torch.Size([1]))
+    weight of KL grow from 0 during training. σ is a softplus, theirs an absolute value.
     """
 
     citation = "Rubanova et al., Latent ODEs for Irregularly-Sampled Time Series, NeurIPS 2019"
-
     _divergence: Tensor | None = None
 
     def __init__(
@@ -74,20 +56,14 @@ class LatentODE(Backbone):
         units: int = 100,
         depth: int = 2,
         kl_weight: float = 2e-4,
-        solver: Solver = "rk4",
-        step: float = 0.1,
-        max_steps: int = 20,
+        **flow: Unpack[FlowOptions],
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
-        for name, size in (("latents", latents), ("encoder_size", encoder_size), ("units", units), ("depth", depth)):
-            if size < 1:
-                raise ValueError(f"{name} must be positive, got {size}: use 1 or more")
+        super().__init__(input_size, d_model, n_layers)
+        check_positive(latents=latents, encoder_size=encoder_size, units=units, depth=depth)
         if not kl_weight >= 0:
             raise ValueError(f"kl_weight must not be negative, got {kl_weight}: use 0.0002, or 1 for a log-likelihood")
-        self.d_model, self.kl_weight = d_model, kl_weight
-        self.capabilities = Capabilities()
-        self.flow = Flow(solver, step, max_steps)
+        self.kl_weight = kl_weight
+        self.flow = Flow(**flow)
         self.dropout = Dropout(dropout)
         self.encoder = self._make_encoder(2 * input_size, encoder_size, n_layers, units, depth)
         initial = nn.Linear(units, 2 * latents)
@@ -98,12 +74,9 @@ class LatentODE(Backbone):
         self.out = nn.Linear(latents, d_model)
 
     def _make_encoder(self, inputs: int, size: int, n_layers: int, units: int, depth: int) -> nn.Module:
-        rate = self.dropout.p if n_layers > 1 else 0.0
-        return nn.GRU(inputs + 1, size, num_layers=n_layers, batch_first=True, dropout=rate)
+        return gru(inputs + 1, size, n_layers, self.dropout.p)
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
         rows = Rows.of(batch, self.out.weight.dtype)
         mean, std = self.initial(rows)
@@ -128,10 +101,8 @@ class LatentODE(Backbone):
         return mean, F.softplus(std) + _LEAST_STD
 
     def _encode(self, rows: Rows) -> Float[Tensor, "batch size"]:
-        """What the encoder says after the last of the rows, which come in the order in which it is to see them."""
-        dtype = rows.values.dtype
-        gaps = rows.gaps.abs().to(dtype).unsqueeze(-1)
-        states, _ = self.encoder(torch.cat([rows.values, rows.observed.to(dtype), gaps], dim=-1))
+        """The encoder's state after the last row, with the rows in the order in which it reads them."""
+        states, _ = self.encoder(rows.inputs_and(rows.gaps.abs()))
         return _last(states, rows)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -143,12 +114,6 @@ class LatentODERNN(LatentODE):
     """:class:`LatentODE` whose encoder is an ODE-RNN, the model that Rubanova et al. (NeurIPS 2019) propose.
 
     Between the rows the encoder's state follows an ODE of its own, back in time, as in :class:`ODERNN`.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> LatentODERNN(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
     """
 
     def _make_encoder(self, inputs: int, size: int, n_layers: int, units: int, depth: int) -> nn.Module:
@@ -158,19 +123,14 @@ class LatentODERNN(LatentODE):
         )
 
     def _encode(self, rows: Rows) -> Float[Tensor, "batch size"]:
-        x = torch.cat([rows.values, rows.observed.to(rows.values.dtype)], dim=-1)
+        x = rows.inputs
         for number, layer in enumerate(cast(nn.ModuleList, self.encoder)):
             x = layer(self.dropout(x) if number else x, rows.gaps.abs())
         return _last(x, rows)
 
 
 def standard_divergence(mean: Float[Tensor, "batch d"], std: Float[Tensor, "batch d"]) -> Float[Tensor, " batch"]:
-    """KL of a normal law from the standard one, summed over dimensions.
-
-    Example:
-        >>> standard_divergence(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 1.0]])).tolist()
-        [2.0]
-    """
+    """KL of a normal law from the standard one, summed over dimensions."""
     return ((mean.square() + std.square() - 1) / 2 - std.log()).sum(-1)
 
 

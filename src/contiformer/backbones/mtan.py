@@ -9,11 +9,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.recurrence import Rows, check_sizes, state_after
+from contiformer.backbones.base import Backbone, QueryTimes, States
+from contiformer.backbones.recurrence import Rows, state_after
 from contiformer.data.batch import Batch
 from contiformer.nn.dropout import Dropout
 
+Queries = Float[Tensor, "batch query"]
+RowTimes = Float[Tensor, "batch rows"]
+RowValues = Float[Tensor, "batch rows channels"]
+RowMarks = Bool[Tensor, "batch rows channels"]
+Sees = Bool[Tensor, "batch query rows"]
 #: Frequencies of the time embedding at the start, in radians per unit of time.
 _LOW, _HIGH = 1.0, 100.0
 
@@ -28,12 +33,6 @@ class MultiTimeAttention(nn.Module):
     All channels share the scores, so their sums are matrix products; there is no tensor over query, row and channel.
 
     Shapes: query_times [B, Q], times [B, N], values and observed [B, N, C], sees [B, Q, N] (None: all) -> [B, Q, size].
-
-    Args:
-        channels: C.
-        size: width of the output.
-        heads: h.
-        time_features: d, the size of each head's embedding.
     """
 
     def __init__(self, channels: int, size: int, heads: int = 1, time_features: int = 128) -> None:
@@ -51,20 +50,13 @@ class MultiTimeAttention(nn.Module):
         angle = times[:, None, :, None] * self.speed[:, None] + self.phase[:, None]
         return torch.cat([angle[..., :1], angle[..., 1:].sin()], dim=-1)
 
-    def scores(
-        self, query_times: Float[Tensor, "batch query"], times: Float[Tensor, "batch rows"]
-    ) -> Float[Tensor, "batch heads query rows"]:
+    def scores(self, query_times: Queries, times: RowTimes) -> Float[Tensor, "batch heads query rows"]:
         """The logarithm of κ."""
         queries, keys = self.embedding(query_times) @ self.weights[0], self.embedding(times) @ self.weights[1]
         return queries @ keys.mT / math.sqrt(self.speed.shape[1])
 
     def smooth(
-        self,
-        query_times: Float[Tensor, "batch query"],
-        times: Float[Tensor, "batch rows"],
-        values: Float[Tensor, "batch rows channels"],
-        observed: Bool[Tensor, "batch rows channels"],
-        sees: Bool[Tensor, "batch query rows"] | None = None,
+        self, query_times: Queries, times: RowTimes, values: RowValues, observed: RowMarks, sees: Sees | None = None
     ) -> tuple[Float[Tensor, "batch heads query channels"], Bool[Tensor, "batch query channels"]]:
         """x̂, 0 where the query sees no observation of the channel, and whether it sees any."""
         scores = self.scores(query_times, times)
@@ -82,12 +74,7 @@ class MultiTimeAttention(nn.Module):
         return total / weight.where(known, 1.0), known[:, 0]
 
     def forward(
-        self,
-        query_times: Float[Tensor, "batch query"],
-        times: Float[Tensor, "batch rows"],
-        values: Float[Tensor, "batch rows channels"],
-        observed: Bool[Tensor, "batch rows channels"],
-        sees: Bool[Tensor, "batch query rows"] | None = None,
+        self, query_times: Queries, times: RowTimes, values: RowValues, observed: RowMarks, sees: Sees | None = None
     ) -> Float[Tensor, "batch query size"]:
         """The attention's output at the query times."""
         smoothed, known = self.smooth(query_times, times, values, observed, sees)
@@ -106,32 +93,19 @@ class MTAN(Backbone):
     GRU(m(t), h_{i-1})``, so that the state after row i is the one at ``t = t_i``.
 
     Deviations:
-        - States are those of mTAND-Full's decoder, without its latent variable; mTAND-Enc has the encoder alone and
-          keeps only the last state of its (one-way) GRU.
-        - Reference times are evenly spread over each series, from its first to its last observation, instead of over
-          [0, 1]: series need not begin at 0 here.
+        - States are those of mTAND-Full's decoder, without its latent variable.
+        - Reference times are evenly spread over each series, from its first to its last observation, not over [0, 1].
         - Frequencies of the time embedding begin between 1 and 100, and ``w_h`` and ``v_h`` near one, so attention
-          begins as a bump around the query; in the authors' code frequencies are drawn from [-1, 1] and the weights
-          are small, and it begins as nearly a plain mean.
+          begins as a bump around the query; in the authors' code it begins as nearly a plain mean.
         - Each head has its own embedding, as in the paper; in the code heads share one.
 
     Args:
-        input_size: channels.
-        d_model: width of the states and the GRU.
-        n_layers: GRUs on top of each other (one in the original).
-        dropout: of what each GRU gets (none in the original).
         n_heads, time_features: of both attentions; the authors use 1 and 128.
         references: reference times (64 and 128 in the authors' commands).
-        causal: whether states depend on the past alone.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> MTAN(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
     """
 
     citation = "Shukla and Marlin, Multi-Time Attention Networks, ICLR 2021"
+    causal_option = True
 
     def __init__(
         self,
@@ -145,16 +119,13 @@ class MTAN(Backbone):
         references: int = 64,
         causal: bool = False,
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
+        super().__init__(input_size, d_model, n_layers)
         for name, size, least in (
-            ("n_heads", n_heads, 1),
-            ("time_features", time_features, 2),
-            ("references", references, 1),
-        ):
+            ("n_heads", n_heads, 1), ("time_features", time_features, 2), ("references", references, 1)
+        ):  # fmt: skip
             if size < least:
                 raise ValueError(f"{name} must be at least {least}, got {size}")
-        self.d_model, self.references, self.capabilities = d_model, references, Capabilities(causal=causal)
+        self.references, self.capabilities = references, self.capabilities_for(causal=causal)
         self.attention = MultiTimeAttention(input_size, d_model, n_heads, time_features)
         self.dropout = Dropout(dropout)
         ways = 1 if causal else 2
@@ -166,9 +137,7 @@ class MTAN(Backbone):
         self.decoder = None if causal else MultiTimeAttention(2 * d_model, d_model, n_heads, time_features)
         self.out = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU(), nn.Linear(d_model, d_model))
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
         rows = Rows.of(batch, self.attention.out.weight.dtype)
         if self.decoder is None:
@@ -176,16 +145,13 @@ class MTAN(Backbone):
         if query_times is None:
             query_times = torch.where(batch.observed.any(-1), batch.times, 0.0)
         dtype = rows.values.dtype
-        reference = self._reference_times(rows)
+        share = torch.linspace(0, 1, self.references, dtype=dtype, device=rows.values.device)
+        first, last = (rows.times[:, [end]].to(share) for end in (0, -1))
+        reference = first + share * (last - first)
         x = self.attention(reference, rows.times.to(dtype), rows.values, rows.observed)
         for gru in self.recurrent:
             x, _ = gru(self.dropout(x))
         return self.out(self.decoder(query_times.to(dtype), reference, x, torch.ones_like(x, dtype=torch.bool)))
-
-    def _reference_times(self, rows: Rows) -> Float[Tensor, "batch references"]:
-        share = torch.linspace(0, 1, self.references, dtype=rows.values.dtype, device=rows.values.device)
-        first, last = (rows.times[:, [end]].to(share) for end in (0, -1))
-        return first + share * (last - first)
 
     def _causal(self, rows: Rows, query_times: Tensor | None) -> Float[Tensor, "batch query d"]:
         count = torch.arange(1, rows.times.shape[1] + 1, device=rows.times.device).expand_as(rows.times)
@@ -205,7 +171,6 @@ class MTAN(Backbone):
 
     def _past(self, rows: Rows, times: Tensor, passed: Tensor) -> Float[Tensor, "batch query d"]:
         """Attention at times of which each sees so many rows."""
-        place = torch.arange(rows.times.shape[1], device=rows.times.device)
         dtype = rows.values.dtype
-        sees = place < passed.unsqueeze(-1)
+        sees = torch.arange(rows.times.shape[1], device=rows.times.device) < passed.unsqueeze(-1)
         return self.attention(times.to(dtype), rows.times.to(dtype), rows.values, rows.observed, sees)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.control import CONTROLS, Control, ControlKind, path_values
-from contiformer.backbones.course import Course
-from contiformer.backbones.ode_rnn import Flow, tanh_network
-from contiformer.backbones.recurrence import Rows, check_sizes, state_after
+from contiformer.backbones.base import Backbone, Capabilities, QueryTimes, States, check_positive
+from contiformer.backbones.cde_path import CONTROLS, Control, ControlKind, path_values
+from contiformer.backbones.flow import Flow, StepSchedule, tanh_network
+from contiformer.backbones.recurrence import Rows, state_after
 from contiformer.data.batch import Batch
-from contiformer.native.drive import MatrixNetwork, driven
-from contiformer.native.guard import unhooked, usable
+from contiformer.native.dispatch import unhooked, usable
+from contiformer.native.neural_cde import MatrixNetwork, driven
 from contiformer.nn.dropout import Dropout
+from contiformer.paths.runge_kutta import runge_kutta_step
 
 #: Slopes times the length of a step, at its start, middle and end.
 Piece = tuple[Tensor, Tensor, Tensor]
@@ -40,31 +42,21 @@ class NeuralCDE(Backbone):
       rows is that time passes. So there is no g: after the last row, too, ``dX = [dt, 0, 0]``.
 
     Args:
-        input_size: channels C.
-        d_model: width of z.
-        n_layers: hidden layers of f (3 in the paper's UEA experiment).
-        dropout: of the states (none in the paper).
-        units: width of the hidden layers of f and g (32 in the same experiment).
-        control: see above.
+        n_layers, units: number and width of the hidden layers of f (3 and 32 in the paper's UEA experiment).
         count_unit: counts are divided by it, so that they are of order one as time is; None: no counts.
-        step: the longest step of the solver (classical Runge-Kutta); at least one from row to row.
-        max_steps: steps between two rows at most: longer gaps have longer steps.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
+        step, max_steps: the longest step of the solver (classical Runge-Kutta), and steps between two rows at most.
 
     Deviations: counts are scaled, and by default there; the paper has them where channels are missing (sepsis) but not
     on UEA. A causal path is 0, the mean, before the first observation of a channel. Rows at the same time are one knot
-    with their mean, but for ``rectilinear``. Without any observation the path is constantly 0. The solver is not
-    torchdiffeq's: every series has times and numbers of steps of its own, which it has not.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> NeuralCDE(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
+    with their mean, but for ``rectilinear``.
     """
 
     citation = "Kidger et al., Neural Controlled Differential Equations, NeurIPS 2020"
+
+    @classmethod
+    def capabilities_for(cls, **options: Any) -> Capabilities:
+        """Causal with the rectilinear path."""
+        return Capabilities(causal=options.get("control") == "rectilinear")
 
     def __init__(
         self,
@@ -79,16 +71,14 @@ class NeuralCDE(Backbone):
         step: float = 0.1,
         max_steps: int = 20,
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
-        if units < 1:
-            raise ValueError(f"units must be positive, got {units}: use 32")
+        super().__init__(input_size, d_model, n_layers)
+        check_positive("32", units=units)
         if control not in CONTROLS:
             raise ValueError(f"control must be one of {', '.join(CONTROLS)}, got {control!r}")
         if count_unit is not None and not count_unit > 0:
             raise ValueError(f"count_unit must be positive, or None for no counts, got {count_unit}: use 100")
-        self.d_model, self.control, self.count_unit = d_model, control, count_unit
-        self.capabilities = Capabilities(causal=control == "rectilinear")
+        self.control, self.count_unit = control, count_unit
+        self.capabilities = self.capabilities_for(control=control)
         self.flow = Flow("rk4", step, max_steps)
         channels = 1 + input_size * (1 if count_unit is None else 2)
         self.initial = nn.Linear(channels, d_model)
@@ -96,15 +86,13 @@ class NeuralCDE(Backbone):
         self.beyond = None if control == "rectilinear" else tanh_network(d_model, units, 1)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
         rows = Rows.of(batch, self.initial.weight.dtype)
         answer = self._causal if self.control == "rectilinear" else self._smooth
         return self.dropout(answer(rows, query_times))
 
-    def _smooth(self, rows: Rows, query_times: Tensor | None) -> Float[Tensor, "batch query d"]:
+    def _smooth(self, rows: Rows, query_times: Tensor | None) -> States:
         assert self.control != "rectilinear"
         path = Control(self.control, rows, self.count_unit)
         at_rows = self._at_rows(self.initial(path.start), path, rows)
@@ -129,39 +117,29 @@ class NeuralCDE(Backbone):
         network = self._network(z, gaps)
         if network is not None:
             steps = self.flow.plan(gaps)
-            course = Course.of(steps.count)
-            slopes = self._slopes(path, start, gaps, steps.length, course)
-            return _states(driven(z, slopes, course.total, network), course.until)
-        states = [z]
-        for pieces in self._by_rows(self._pieces(path, start, gaps), gaps):
-            for piece in pieces:
-                z = self._advance(z, piece)
-            states.append(z)
-        return torch.stack(states, dim=1)
+            schedule = StepSchedule.of(steps.count)
+            slopes = self._slopes(path, start, gaps, steps.length, schedule)
+            return _states(driven(z, slopes, schedule.total, network), schedule.until)
+        return self._through(z, self._by_rows(self._pieces(path, start, gaps), gaps))
 
-    def _between(
-        self, z: Float[Tensor, "batch query d"], path: Control, start: Tensor, durations: Tensor
-    ) -> Float[Tensor, "batch query d"]:
+    def _between(self, z: States, path: Control, start: Tensor, durations: Tensor) -> States:
         """From the states at the start of each query's interval to those at the query."""
         network = self._network(z, durations)
         if network is not None:
             steps = self.flow.plan(durations)
-            course = Course.apart(steps.count)
-            slopes = self._slopes(path, start, durations, steps.length, course)
+            schedule = StepSchedule.apart(steps.count)
+            slopes = self._slopes(path, start, durations, steps.length, schedule)
             return _each_last(z, slopes, steps.count, network)
-        for piece in self._pieces(path, start, durations):
-            z = self._advance(z, piece)
-        return z
+        return self._follow(z, self._pieces(path, start, durations))
 
-    def _causal(self, rows: Rows, query_times: Tensor | None) -> Float[Tensor, "batch query d"]:
+    def _causal(self, rows: Rows, query_times: Tensor | None) -> States:
         jumps = torch.cat(path_values(rows, self.count_unit, causal=True), dim=-1)
         z = self.initial(torch.cat([rows.times[:, :1].to(jumps.dtype), jumps[:, 0]], dim=-1))
         at_rows = self._after_jumps(z, jumps, rows)
         if query_times is None:
             return state_after(at_rows, rows.passed)
         passed, elapsed = rows.until(query_times)
-        z = self._wait(state_after(at_rows, passed), elapsed, jumps)
-        return z * (passed > 0).unsqueeze(-1)
+        return self._wait(state_after(at_rows, passed), elapsed, jumps) * (passed > 0).unsqueeze(-1)
 
     def _after_jumps(self, z: Float[Tensor, "batch d"], jumps: Tensor, rows: Rows) -> Float[Tensor, "batch rows d"]:
         """From the state at the first row to those at all, each after the jump of the values there."""
@@ -169,51 +147,48 @@ class NeuralCDE(Backbone):
         network = self._network(z, gaps)
         if network is not None:
             steps = self.flow.plan(gaps)
-            course = Course.of((steps.count + 1) * rows.present[:, 1:])
-            waits = course.number < steps.count.gather(1, course.interval)
-            lengths = steps.length.gather(1, course.interval).to(z.dtype)
-            chosen = nn.functional.pad(changes.take_along_dim(course.interval.unsqueeze(-1), 1), (1, 0))
+            schedule = StepSchedule.of((steps.count + 1) * rows.present[:, 1:])
+            waits = schedule.number < steps.count.gather(1, schedule.interval)
+            lengths = steps.length.gather(1, schedule.interval).to(z.dtype)
+            chosen = nn.functional.pad(changes.take_along_dim(schedule.interval.unsqueeze(-1), 1), (1, 0))
             moves = torch.where(waits.unsqueeze(-1), _only_time(lengths, jumps), chosen)
-            return _states(driven(z, _thrice(moves), course.total, network), course.until)
-        states = [z]
-        waiting = self._by_rows(self._waits(gaps, jumps), gaps)
-        for pieces, change in zip(waiting, nn.functional.pad(changes, (1, 0)).unbind(1), strict=True):
-            for piece in pieces:
-                z = self._advance(z, piece)
-            z = self._advance(z, (change, change, change))
-            states.append(z)
-        return torch.stack(states, dim=1)
+            return _states(driven(z, _thrice(moves), schedule.total, network), schedule.until)
+        waiting = zip(self._by_rows(self._waits(gaps, jumps), gaps), changes.unbind(1), strict=True)
+        return self._through(z, [[*pieces, (nn.functional.pad(change, (1, 0)),) * 3] for pieces, change in waiting])
 
-    def _wait(
-        self, z: Float[Tensor, "batch query d"], durations: Tensor, jumps: Tensor
-    ) -> Float[Tensor, "batch query d"]:
+    def _wait(self, z: States, durations: Tensor, jumps: Tensor) -> States:
         """From the states after the last row before each query to those at the query."""
         network = self._network(z, durations)
         if network is not None:
             steps = self.flow.plan(durations)
-            course = Course.apart(steps.count)
-            lengths = steps.length.gather(1, course.interval).to(z.dtype)
+            schedule = StepSchedule.apart(steps.count)
+            lengths = steps.length.gather(1, schedule.interval).to(z.dtype)
             return _each_last(z, _thrice(_only_time(lengths, jumps)), steps.count, network)
-        for piece in self._waits(durations, jumps):
-            z = self._advance(z, piece)
-        return z
+        return self._follow(z, self._waits(durations, jumps))
 
     def _network(self, z: Tensor, durations: Tensor) -> MatrixNetwork | None:
-        """What the kernel needs to know of f, or None where the kernel is not to be used."""
+        """The network f for the kernel, or None where the kernel is not to be used."""
         # autocast may have made the state something else; and the kernel has no steps of length 0 to differentiate
         if durations.requires_grad or not usable(z) or type(self.field) is not MatrixField:
             return None
         network = self.field.known()
         return network if network is not None and usable(*network.weights, *network.biases) else None
 
-    def _advance(self, z: Float[Tensor, "*shape d"], piece: Piece) -> Float[Tensor, "*shape d"]:
-        """One step of the classical Runge-Kutta method."""
-        start, middle, end = piece
-        first = self.field(z, start)
-        second = self.field(torch.add(z, first, alpha=0.5), middle)
-        third = self.field(torch.add(z, second, alpha=0.5), middle)
-        fourth = self.field(z + third, end)
-        return torch.add(z, first + fourth + 2 * (second + third), alpha=1 / 6)
+    def _follow(self, z: Float[Tensor, "*shape d"], pieces: list[Piece]) -> Float[Tensor, "*shape d"]:
+        """The state after steps of the classical Runge-Kutta method."""
+        for piece in pieces:
+            z = runge_kutta_step(partial(self._change, piece), z)
+        return z
+
+    def _change(self, piece: Piece, z: Tensor, share: float) -> Tensor:
+        return self.field(z, piece[int(2 * share)])
+
+    def _through(self, z: Float[Tensor, "batch d"], by_rows: list[list[Piece]]) -> Float[Tensor, "batch rows d"]:
+        """The states at the first row and after the steps to each further one."""
+        states = [z]
+        for pieces in by_rows:
+            states.append(self._follow(states[-1], pieces))
+        return torch.stack(states, dim=1)
 
     def _pieces(self, path: Control, start: Tensor, durations: Tensor) -> list[Piece]:
         """The steps of all intervals, each [B, Q, channels]; intervals that need fewer than others end with zeros."""
@@ -230,12 +205,12 @@ class NeuralCDE(Backbone):
         return pieces
 
     def _slopes(
-        self, path: Control, start: Tensor, durations: Tensor, lengths: Tensor, course: Course
+        self, path: Control, start: Tensor, durations: Tensor, lengths: Tensor, schedule: StepSchedule
     ) -> Float[Tensor, "batch steps three channels"]:
-        """The same for the kernel: the steps of a course."""
-        length = lengths.gather(1, course.interval)
-        begun = start.gather(1, course.interval) + course.number * length
-        inside = (start + durations / 2).gather(1, course.interval)
+        """The same for the kernel: the steps of a schedule."""
+        length = lengths.gather(1, schedule.interval)
+        begun = start.gather(1, schedule.interval) + schedule.number * length
+        inside = (start + durations / 2).gather(1, schedule.interval)
         times = torch.stack([begun, begun + length / 2, begun + length], dim=-1)
         slopes = path.slope(times.flatten(1), inside.repeat_interleave(3, dim=1)).unflatten(1, (-1, 3))
         return slopes * length[..., None, None].to(slopes.dtype)
@@ -269,9 +244,7 @@ def _states(states: Float[Tensor, "batch states d"], after: Tensor) -> Float[Ten
     return states.gather(1, after.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
 
 
-def _each_last(
-    z: Float[Tensor, "batch query d"], pieces: Tensor, count: Tensor, network: MatrixNetwork
-) -> Float[Tensor, "batch query d"]:
+def _each_last(z: States, pieces: Tensor, count: Tensor, network: MatrixNetwork) -> States:
     """The last state of every query, which is a sequence of its own: pieces [B, Q steps, 3, channels], count [B, Q]."""
     own = pieces.reshape(count.numel(), pieces.shape[1] // max(count.shape[1], 1), *pieces.shape[2:])
     return driven(z.flatten(0, 1), own, count.flatten(), network)[:, -1].view_as(z)

@@ -10,13 +10,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.encoder_layer import EncoderLayer
-from contiformer.backbones.recurrence import check_sizes
-from contiformer.backbones.tokens import TokenEmbedding, Tokens, encode
+from contiformer.backbones.base import Backbone, QueryTimes, States, check_positive
+from contiformer.backbones.encoder_layer import EncoderLayer, TokenEmbedding, Tokens, encode
 from contiformer.data.batch import Batch
-from contiformer.native.guard import usable
-from contiformer.native.spectral import spectral_mixture
+from contiformer.native.dispatch import usable
+from contiformer.native.spectral_mixture import spectral_mixture
 from contiformer.nn.dropout import Dropout
 
 #: Lengths below this are as good as zero, in a unit in which a series spans about 1.
@@ -30,16 +28,14 @@ class SpectralMixtureKernel(nn.Module):
     cos(2π (μ_i(t) t - μ_i(s) s))``, where weights ``φ``, lengths ``l`` and frequencies ``μ`` are networks of time.
     It is symmetric and positive semi-definite.
 
-    Shapes: t [B, T], s [B, N] -> [B, T, N].
+    ``mixtures`` is the number of components i, and the width of the networks.
 
-    Args:
-        mixtures: components i, and width of the networks.
+    Shapes: t [B, T], s [B, N] -> [B, T, N].
     """
 
     def __init__(self, mixtures: int = 4) -> None:
         super().__init__()
-        if mixtures < 1:
-            raise ValueError(f"mixtures must be positive, got {mixtures}")
+        check_positive(mixtures=mixtures)
         self.hidden = nn.Linear(1, 3 * mixtures)
         self.out = nn.Parameter(torch.empty(3, mixtures, mixtures))
         nn.init.xavier_uniform_(self.out)
@@ -107,24 +103,11 @@ class NSTKA(Backbone):
           The code also divides the kernel by ``exp(√d_k)``, which at usual widths nearly removes it; that is left out.
         - The networks of time have tanh and softplus where the code has ReLU, because a length of 0 from a ReLU gets no
           gradient any more; and components begin at different lengths and frequencies.
-        - Missing channels are shown as 0 beside the marks of what was observed. Queries anywhere are a learned vector
-          that attends to the observations, in place of the original's decoder, and do not see each other.
-
-    Args:
-        input_size: channels.
-        d_model, n_layers, dropout: the usual sizes.
-        n_heads, d_ff: heads, and width of the feed-forward block (None: ``4 * d_model``).
-        mixtures: components of the kernel.
-        causal: whether states depend on the past alone.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> NSTKA(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
+        - Queries are a learned vector that attends to the observations, in place of the original's decoder.
     """
 
     citation = "Ma et al., Non-stationary Time-aware Kernelized Attention, KDD 2022"
+    causal_option = True
 
     def __init__(
         self,
@@ -138,18 +121,15 @@ class NSTKA(Backbone):
         mixtures: int = 4,
         causal: bool = False,
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
-        self.d_model, self.capabilities = d_model, Capabilities(causal=causal)
+        super().__init__(input_size, d_model, n_layers)
+        self.capabilities = self.capabilities_for(causal=causal)
         self.embedding = TokenEmbedding(input_size, d_model, causal=causal)
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             KernelLayer(d_model, n_heads, mixtures, d_ff=d_ff, dropout=dropout) for _ in range(n_layers)
         )
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
         tokens = self.embedding(batch, query_times)
         return encode(self.layers, tokens.with_states(self.dropout(tokens.x)), asked=query_times is not None)

@@ -1,15 +1,19 @@
-"""What recurrent models over irregular rows share: rows without padding, the state after the last row, a GRU update."""
+"""Recurrences over irregular rows: rows without padding, the state after the last row, a GRU update."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Inexact, Int
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from contiformer.data.batch import Batch
+from contiformer.nn.observations import valid_first
+
+#: How many rows lie before each query.
+Passed = Int[Tensor, "batch query"]
 
 
 @dataclass(frozen=True)
@@ -24,16 +28,6 @@ class Rows:
         observed: [B, N, C].
         present: [B, N], True at real rows.
         passed: [B, L], how many real rows there are up to each row of the batch, that one included.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [float("nan")], [3.0]])])
-        >>> rows = Rows.of(batch, torch.float32)
-        >>> rows.times.tolist(), rows.values.flatten().tolist(), rows.passed.tolist()
-        ([[0.0, 1.0, 1.0]], [1.0, 3.0, 0.0], [[1, 1, 2]])
-        >>> passed, elapsed = rows.until(torch.tensor([[-1.0, 0.25, 1.0]], dtype=torch.float64))
-        >>> passed.tolist(), elapsed.tolist()
-        ([[0, 1, 2]], [[0.0, 0.25, 0.0]])
     """
 
     times: Float[Tensor, "batch rows"]
@@ -51,7 +45,7 @@ class Rows:
             times, values, observed = F.pad(times, (0, 1)), F.pad(values, (0, 0, 0, 1)), F.pad(observed, (0, 0, 0, 1))
         real = observed.any(-1)
         count = real.sum(1, keepdim=True)
-        order = torch.argsort(real, dim=1, descending=True, stable=True)
+        order = valid_first(real)
         place = torch.arange(real.shape[1], device=real.device)
         present = place < count
         # a time of padding may be anything, so it is replaced before it is computed with
@@ -63,14 +57,21 @@ class Rows:
         return cls(times, values, observed, present, passed)
 
     @property
+    def inputs(self) -> Float[Tensor, "batch rows features"]:
+        """Values, and behind them the marks of what was observed."""
+        return torch.cat([self.values, self.observed.to(self.values.dtype)], dim=-1)
+
+    def inputs_and(self, gaps: Float[Tensor, "batch rows"]) -> Float[Tensor, "batch rows features"]:
+        """The same, and behind them a number for the gap before each row."""
+        return torch.cat([self.inputs, gaps.to(self.values.dtype).unsqueeze(-1)], dim=-1)
+
+    @property
     def gaps(self) -> Float[Tensor, "batch rows"]:
         """Time since the row before; 0 at the first."""
         return torch.diff(self.times, dim=1, prepend=self.times[:, :1])
 
-    def until(
-        self, query_times: Float[Tensor, "batch query"]
-    ) -> tuple[Int[Tensor, "batch query"], Float[Tensor, "batch query"]]:
-        """How many rows lie at or before each query, and the time since the last of them; 0 where there is none."""
+    def until(self, query_times: Float[Tensor, "batch query"]) -> tuple[Passed, Float[Tensor, "batch query"]]:
+        """The number of rows at or before each query, and the time since the last of them; 0 where there is none."""
         query = query_times.to(self.times)
         known = self.times.masked_fill(~self.present, torch.inf)
         passed = torch.searchsorted(known, query.contiguous(), right=True)
@@ -78,12 +79,15 @@ class Rows:
         return passed, torch.where(passed > 0, since, 0.0)
 
 
-def state_after(
-    states: Float[Tensor, "batch rows d"], passed: Int[Tensor, "batch query"]
-) -> Float[Tensor, "batch query d"]:
+def state_after(states: Inexact[Tensor, "batch rows d"], passed: Passed) -> Inexact[Tensor, "batch query d"]:
     """The state after so many rows; zeros, where every recurrence begins, after none."""
     last = (passed - 1).clamp(min=0).unsqueeze(-1).expand(-1, -1, states.shape[-1])
     return states.gather(1, last) * (passed > 0).unsqueeze(-1)
+
+
+def gru(input_size: int, d_model: int, n_layers: int, dropout: float) -> nn.GRU:
+    """PyTorch's GRU over rows, with dropout between its layers."""
+    return nn.GRU(input_size, d_model, n_layers, batch_first=True, dropout=dropout if n_layers > 1 else 0.0)
 
 
 class GatedUpdate(nn.Module):
@@ -116,10 +120,3 @@ class GatedUpdate(nn.Module):
         z, r = (gates + self.gates(h)).sigmoid().chunk(2, dim=-1)
         # the state keeps its precision, whatever autocast makes of the products
         return torch.lerp(h, (candidate + self.candidate(r * h)).tanh().to(h.dtype), z.to(h.dtype))
-
-
-def check_sizes(input_size: int, d_model: int, n_layers: int) -> None:
-    """Refuse sizes that are not positive."""
-    for name, size in (("input_size", input_size), ("d_model", d_model), ("n_layers", n_layers)):
-        if size < 1:
-            raise ValueError(f"{name} must be positive, got {size}: use 1 or more")

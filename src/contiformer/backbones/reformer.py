@@ -1,21 +1,24 @@
-"""Reformer: attention among rows that fall into the same bucket."""
+"""Reformer: attention among rows with the same locality-sensitive hash."""
 
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
+from contiformer.backbones.base import States, check_heads, check_positive
 from contiformer.backbones.informer import PostNormLayer
-from contiformer.backbones.regular import RegularBackbone, WindowEmbedding, check_heads, randomness
+from contiformer.backbones.regular import RegularBackbone, WindowEmbedding, WindowOptions, WindowValues, randomness
 from contiformer.nn.heads import join_heads, split_heads
 
-#: What a row's score for itself is: it attends to itself only where there is nothing else.
+HeadRows = Float[Tensor, "batch heads rows part"]
+#: The score of a row for itself: it attends to itself only where there is nothing else.
 ITSELF = -5e4
-#: The score of what is not there.
+#: The score of padding.
 NOTHING = -1e9
 
 
@@ -30,27 +33,10 @@ class Reformer(RegularBackbone):
           the Time Series Library, which the forecasting papers compare with.
         - Layers are ``LN(x + f(x))``, as there. Reversible layers and chunks in the feed-forward block, which save
           memory on sequences of many thousands of rows, are left out.
-        - Rows are filled up to whole chunks by rows that nobody sees.
         - In eval() the same random rotations are used at every call, so answers do not change.
-        - No embedding of the calendar: a backbone does not know dates.
-        - A series of fewer than ``history`` rows is preceded by its first row, repeated.
 
     Args:
-        input_size: channels C.
-        d_model, n_layers, dropout: the usual sizes; 512 and 2 in the benchmarks.
-        n_heads, d_ff: heads, and width of the feed-forward blocks (None: ``4 * d_model``).
-        history, horizon: rows of a window, and steps after it that can be asked for.
-        chunk: rows in a chunk, on average those of a bucket.
-        rounds: of hashing.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
-        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
-        >>> Reformer(input_size=1, d_model=16, history=3, horizon=2)(batch, later).shape
-        torch.Size([1, 2, 16])
+        chunk, rounds: rows in a chunk, on average those of a bucket, and rounds of hashing.
     """
 
     citation = "Kitaev et al., Reformer: The Efficient Transformer, ICLR 2020"
@@ -60,36 +46,24 @@ class Reformer(RegularBackbone):
         input_size: int,
         d_model: int = 64,
         *,
-        n_layers: int = 2,
-        dropout: float = 0.1,
         n_heads: int = 8,
         d_ff: int | None = None,
-        history: int = 96,
-        horizon: int = 24,
         chunk: int = 4,
         rounds: int = 4,
+        **window: Unpack[WindowOptions],
     ) -> None:
-        super().__init__(input_size, d_model, n_layers, history, horizon)
+        super().__init__(input_size, d_model, **window)
         check_heads(d_model, n_heads)
-        for name, number in (("chunk", chunk), ("rounds", rounds)):
-            if number < 1:
-                raise ValueError(f"{name} must be positive, got {number}: use 4, or more for more exact attention")
-        self.embedding = WindowEmbedding(input_size, d_model, dropout, history + horizon)
+        check_positive("4, or more for more exact attention", chunk=chunk, rounds=rounds)
+        self.embedding = WindowEmbedding(input_size, d_model, self.rate, self.history + self.horizon)
         self.layers = nn.ModuleList(
-            PostNormLayer([LSHAttention(d_model, n_heads, chunk, rounds)], d_model, d_ff or 4 * d_model, dropout)
-            for _ in range(n_layers)
+            PostNormLayer([LSHAttention(d_model, n_heads, chunk, rounds)], d_model, d_ff or 4 * d_model, self.rate)
+            for _ in range(self.n_layers)
         )
         self.norm = nn.LayerNorm(d_model)
 
-    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
-        """The states of the rows."""
-        return self._states(window)[:, : self.history]
-
-    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
-        """The states of the zeros."""
-        return self._states(window)[:, self.history :]
-
-    def _states(self, window: Tensor) -> Tensor:
+    def states(self, window: WindowValues) -> States:
+        """States of the rows and of the zeros behind them."""
         x = self.embedding(pad(window, (0, 0, 0, self.horizon)))
         for layer in self.layers:
             x = layer(x)
@@ -113,13 +87,11 @@ class LSHAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model)
 
     def forward(self, x: Float[Tensor, "batch rows d"], other: Tensor | None = None) -> Float[Tensor, "batch rows d"]:
-        """What comes from the rows near; ``other`` is x."""
+        """The attention's output; ``other`` is x."""
         queries, values = (split_heads(part(x), self.n_heads) for part in (self.query, self.value))
         return self.out(join_heads(self.attend(queries, values)))
 
-    def attend(
-        self, queries: Float[Tensor, "batch heads rows part"], values: Float[Tensor, "batch heads rows part"]
-    ) -> Float[Tensor, "batch heads rows part"]:
+    def attend(self, queries: HeadRows, values: HeadRows) -> HeadRows:
         """The attention of each head."""
         rows, part = queries.shape[2:]
         # two chunks hold all rows: larger ones would hold the same
@@ -157,14 +129,8 @@ class LSHAttention(nn.Module):
         """Rows in the order of their buckets [B, heads, rounds, N], and the chunk of each row [B, heads, N, rounds]."""
         length, part = queries.shape[2:]
         buckets = length // size
-        rotations = torch.randn(
-            self.rounds,
-            part,
-            buckets // 2,
-            dtype=queries.dtype,
-            device=queries.device,
-            generator=randomness(self.training, queries.device),
-        )
+        shape, generator = (self.rounds, part, buckets // 2), randomness(self.training, queries.device)
+        rotations = torch.randn(shape, dtype=queries.dtype, device=queries.device, generator=generator)
         turned = torch.einsum("bhne,rek->bhrnk", queries, rotations)
         bucket = torch.cat([turned, -turned], dim=-1).argmax(-1)
         # what only fills up comes last

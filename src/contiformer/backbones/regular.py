@@ -1,19 +1,23 @@
-"""What models of a regular grid share: a window of fixed length, and queries as numbers of steps."""
+"""Base of the models on a regular grid: a window of fixed length, and queries as numbers of steps."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.recurrence import Rows, check_sizes
+from contiformer.backbones.base import Backbone, Capabilities, QueryTimes, States
+from contiformer.backbones.recurrence import Rows
 from contiformer.data.batch import Batch
 from contiformer.nn.dropout import Dropout
 
+#: The values of a window; states of its rows, and of other rows that they attend to.
+WindowValues = Float[Tensor, "batch history channels"]
+RowStates = Float[Tensor, "batch rows d"]
+OtherStates = Float[Tensor, "batch others d"]
 #: Times that are off by less than this share of a step are on the grid.
 ON_GRID = 1e-3
 
@@ -28,17 +32,9 @@ class Window:
         step: [B, 1], the time between rows; 0 where there are fewer than two.
         count: [B, 1], how many rows are real.
         rows: [B, L], the place of each row of the batch in the window.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> window = Window.of(collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])]), 4, torch.float32)
-        >>> window.values.flatten().tolist(), window.rows.tolist()
-        ([1.0, 1.0, 2.0, 4.0], [[1, 2, 3]])
-        >>> window.places(torch.tensor([[2.0, 0.5]], dtype=torch.float64), horizon=2).tolist()
-        [[5, 2]]
     """
 
-    values: Float[Tensor, "batch history channels"]
+    values: WindowValues
     end: Float[Tensor, "batch 1"]
     step: Float[Tensor, "batch 1"]
     count: Int[Tensor, "batch 1"]
@@ -46,11 +42,8 @@ class Window:
 
     @classmethod
     def of(cls, batch: Batch, history: int, dtype: torch.dtype) -> Window:
-        """The windows of a batch, with values in ``dtype``.
-
-        Raises:
-            ValueError: if a series is longer than the window, has missing channels, or is not on a regular grid.
-        """
+        """The windows of a batch; a series that is longer, has missing channels or is irregular is an error."""
+        other = "use a backbone that takes them, such as 'contiformer'"
         rows = Rows.of(batch, dtype)
         count = rows.present.sum(1, keepdim=True)
         if (longest := int(count.max()) if len(count) else 0) > history:
@@ -59,16 +52,12 @@ class Window:
                 f"make it with history={longest}, or give the last {history} rows"
             )
         if (rows.present.unsqueeze(-1) & ~rows.observed).any():
-            raise ValueError(
-                "a series has missing values: fill them in, or use a backbone that takes them, such as 'contiformer'"
-            )
+            raise ValueError(f"a series has missing values: fill them in, or {other}")
         end = rows.times[:, -1:]
         step = (end - rows.times[:, :1]) / (count - 1).clamp(min=1)
         uneven = (rows.times.diff(dim=1) - step).abs() > ON_GRID * step
         if ((uneven | (step <= 0)) & rows.present[:, 1:]).any():
-            raise ValueError(
-                "a series has irregular times: resample it, or use a backbone that takes them, such as 'contiformer'"
-            )
+            raise ValueError(f"a series has irregular times: resample it, or {other}")
         place = torch.arange(history, device=count.device) - (history - count)
         which = place.clamp(0, rows.times.shape[1] - 1).unsqueeze(-1)
         values = rows.values.gather(1, which.expand(-1, -1, rows.values.shape[-1]))
@@ -77,10 +66,8 @@ class Window:
     def places(self, query_times: Float[Tensor, "batch query"], horizon: int) -> Int[Tensor, "batch query"]:
         """The place of each query: ``history - 1`` is the last row, ``history`` the first step after it.
 
-        Without two rows there is no step, and all later times have the place of the first one.
-
-        Raises:
-            ValueError: naming the first query that is off the grid, before the series or beyond the horizon.
+        Without two rows there is no step, and all later times have the place of the first one. A query off the grid,
+        before the series or beyond the horizon is an error.
         """
         lead = query_times.to(self.end) - self.end
         ahead = torch.where(self.step > 0, lead / torch.where(self.step > 0, self.step, 1.0), lead.sign())
@@ -98,28 +85,57 @@ class Window:
         return self.values.shape[1] - 1 + number.long()
 
 
+class WindowOptions(TypedDict, total=False):
+    """Options of every :class:`RegularBackbone`."""
+
+    n_layers: int
+    dropout: float
+    history: int
+    horizon: int
+
+
 class RegularBackbone(Backbone):
     """Base class of models that map a window of ``history`` rows to ``horizon`` steps after it.
 
-    A subclass says what the states of the rows and of the steps ahead are. Each series is shown as :class:`Window`
-    shows it, so that linear maps and convolutions along time have the sizes that they have in the papers.
+    Each series is shown as the last rows of a :class:`Window`, so that linear maps and convolutions along time have the
+    sizes that they have in the papers. A subclass computes :meth:`states`, or :meth:`within` and :meth:`ahead`.
+
+    Deviations of all these models from their papers: there is no embedding of the calendar, because a backbone does not
+    know dates; a series of fewer than ``history`` rows is preceded by its first row, repeated.
 
     Args:
-        input_size, d_model, n_layers: the usual sizes.
+        input_size: channels C.
+        d_model, n_layers, dropout: the usual sizes, the layers those of the encoder. Models with attention also have
+            n_heads, d_ff (width of the feed-forward blocks, None: ``4 * d_model``) and decoder_layers.
         history: rows of a window; longer series are refused.
         horizon: steps after its end that can be asked for.
+
+    Shapes: values [B, L, C] -> [B, Q, d_model].
+
+    Example:
+        >>> import torch
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, collate
+        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
+        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
+        >>> make_backbone("dlinear", 1, d_model=4, history=3, horizon=2)(batch, later).shape
+        torch.Size([1, 2, 4])
     """
 
-    #: Whether the states of the steps ahead begin with the model's own forecasts of the channels, in their order.
-    forecasts: bool = False
-    #: What its paper does to a window before the model and undoes after it, as Forecasting's option of this name.
-    normalize: str = "none"
-    #: Whether its paper shows it the calendar, as Forecasting's option of this name does.
-    calendar: bool = True
+    capabilities = Capabilities(irregular=False, missing=False)
+    fixed_window = True
 
-    def __init__(self, input_size: int, d_model: int, n_layers: int, history: int, horizon: int) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
+    def __init__(
+        self,
+        input_size: int,
+        d_model: int = 64,
+        *,
+        n_layers: int = 2,
+        dropout: float = 0.1,
+        history: int = 96,
+        horizon: int = 24,
+    ) -> None:
+        super().__init__(input_size, d_model, n_layers)
         for name, size, least in (("history", history, 2), ("horizon", horizon, 1)):
             if size < least:
                 raise ValueError(f"{name} must be {least} or more, got {size}")
@@ -128,20 +144,22 @@ class RegularBackbone(Backbone):
                 f"d_model must be at least input_size={input_size}, because states hold forecasts of all channels, "
                 f"got {d_model}: make it larger"
             )
-        self.d_model, self.history, self.horizon = d_model, history, horizon
-        self.capabilities = Capabilities(irregular=False, missing=False)
+        self.n_layers, self.rate = n_layers, dropout
+        self.history, self.horizon = history, horizon
 
-    @abstractmethod
-    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
+    def states(self, window: WindowValues) -> States:
+        """States of the rows and, behind them, of the steps ahead. A model defines this, or both methods below."""
+        raise NotImplementedError(f"{type(self).__name__} must define states, or within and ahead")
+
+    def within(self, window: WindowValues) -> States:
         """States of the rows."""
+        return self.states(window)[:, : self.history]
 
-    @abstractmethod
-    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
+    def ahead(self, window: WindowValues) -> States:
         """States of the steps after the last row."""
+        return self.states(window)[:, self.history :]
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times, which have to be rows or steps after the last one."""
         window = Window.of(batch, self.history, next(self.parameters()).dtype)
         places = window.rows if query_times is None else window.places(query_times, self.horizon)
@@ -156,16 +174,10 @@ class RegularBackbone(Backbone):
 
 
 class WindowEmbedding(nn.Module):
-    """``x_i = Σ_j W_j values_{i+j} + p_i`` over j = -1, 0, 1, with the ends of the window joined to a circle.
+    """The value embedding and positions of Informer and its successors, for windows of ``length`` rows.
 
-    ``p_i = [sin(i / 10000^{2k/d}), cos(i / 10000^{2k/d})]``. The value embedding and positions of Informer, which its
-    successors took over.
-
-    Args:
-        input_size, d_model, dropout: sizes, and the dropout of the result.
-        length: rows that it is made for; 0: without positions.
-
-    Shapes: [B, N, C] -> [B, N, d].
+    ``x_i = Σ_j W_j values_{i+j} + p_i`` over j = -1, 0, 1, with the ends of the window joined to a circle, and ``p_i =
+    [sin(i / 10000^{2k/d}), cos(i / 10000^{2k/d})]``; without positions where ``length`` is 0.
     """
 
     positions: Tensor
@@ -180,18 +192,12 @@ class WindowEmbedding(nn.Module):
         both = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :d_model]
         self.register_buffer("positions", both.to(torch.get_default_dtype()), persistent=False)
 
-    def forward(self, values: Float[Tensor, "batch rows channels"]) -> Float[Tensor, "batch rows d"]:
+    def forward(self, values: Float[Tensor, "batch rows channels"]) -> RowStates:
         """Values as vectors."""
         x = self.values(values.transpose(1, 2)).transpose(1, 2)
         return self.dropout(x + self.positions if len(self.positions) else x)
 
 
-def check_heads(d_model: int, n_heads: int) -> None:
-    """Refuse heads that do not divide the width."""
-    if n_heads < 1 or d_model % n_heads:
-        raise ValueError(f"n_heads must divide d_model={d_model}, got {n_heads}: choose another of the two")
-
-
 def randomness(training: bool, device: torch.device) -> torch.Generator | None:
-    """PyTorch's own in training; otherwise one that begins anew at each call, so that answers do not change."""
+    """PyTorch's own generator in training; otherwise one with the same seed at each call: answers do not change."""
     return None if training else torch.Generator(device).manual_seed(0)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.recurrence import Rows, check_sizes, state_after
-from contiformer.backbones.scan import linear_scan
+from contiformer.backbones.base import Backbone, Capabilities, QueryTimes, States
+from contiformer.backbones.recurrence import Rows, state_after
 from contiformer.data.batch import Batch
 from contiformer.nn.dropout import Dropout
 
@@ -28,35 +28,27 @@ class S5(Backbone):
     All x_k come from one parallel scan. Then ``z = u + y ⊙ σ(W GELU(y))``, with layer normalisation before or after.
 
     Args:
-        input_size: channels C.
-        d_model: width of the states, the H of the paper.
-        n_layers: 4 in the paper's experiment on irregular times.
         dropout: after the activation and after the gate.
         state_size: real size of x, the P of the paper; half as many complex numbers.
         blocks: HiPPO matrices on the diagonal at the start, the J of the paper; ``2 * blocks`` divides ``state_size``.
-        slowest, fastest: Δ begins between them, log-uniformly. Per unit of time, which is about a series.
+        slowest, fastest: Δ begins between them, log-uniformly, per unit of time, which is about a series.
         first_step: the gap before the first row, and between rows at the same time, for the input (not for the decay).
         prenorm: normalise before the linear system instead of after the residual.
         bidirectional: a second scan runs back in time, and states depend on the future, too.
 
-    Shapes: values [B, L, C] -> [B, Q, d_model].
-
-    Deviations: eigenvalues are kept stable, an option of the authors' code. Layer normalisation, as there for
-    irregular times, though before the system; it has batch normalisation for regular tasks. Time scales are per unit of
-    time: a series of 1000 rows sees those of the paper (0.001 to 0.1 per row). The original gives all rows a gap of
-    their own, of 1 before the first; by its formula a second row at the same time would not be seen by later ones. It
-    trains Λ, B̃ and Δ with a smaller learning rate.
-    Missing channels are shown as 0 beside the marks of what was observed. A query is a row with a learned input: every
-    layer's x evolves over the time since the last row (and, going back, until the next one), and no other row sees it.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> S5(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
+    Deviations: eigenvalues are kept stable, an option of the authors' code, and normalisation is that of layers. Time
+    scales are per unit of time: a series of 1000 rows sees those of the paper (0.001 to 0.1 per row). In the original a
+    second row at the same time would not be seen by later ones, and Λ, B̃ and Δ have a smaller learning rate. A query is
+    a row with a learned input over the time since the last row (and until the next one), which no other row sees.
     """
 
     citation = "Smith et al., Simplified State Space Layers for Sequence Modeling, ICLR 2023"
+    capabilities = Capabilities(causal=True)
+
+    @classmethod
+    def capabilities_for(cls, **options: Any) -> Capabilities:
+        """Causal unless bidirectional."""
+        return Capabilities(causal=not options.get("bidirectional", False))
 
     def __init__(
         self,
@@ -73,8 +65,7 @@ class S5(Backbone):
         prenorm: bool = True,
         bidirectional: bool = False,
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
+        super().__init__(input_size, d_model, n_layers)
         if blocks < 1 or state_size < 1 or state_size % (2 * blocks):
             raise ValueError(
                 f"state_size must be a multiple of 2 * blocks, got {state_size} and {blocks}: use 64 and 8"
@@ -84,8 +75,8 @@ class S5(Backbone):
                 f"0 < slowest <= fastest and 0 < first_step must hold, got {slowest}, {fastest} and {first_step}: "
                 "use 1, 100 and 0.01"
             )
-        self.d_model, self.first_step, self.bidirectional = d_model, first_step, bidirectional
-        self.capabilities = Capabilities(causal=not bidirectional)
+        self.first_step, self.bidirectional = first_step, bidirectional
+        self.capabilities = self.capabilities_for(bidirectional=bidirectional)
         self.project = nn.Linear(2 * input_size, d_model)
         self.query = nn.Parameter(0.02 * torch.randn(d_model))
         self.layers = nn.ModuleList(
@@ -95,15 +86,11 @@ class S5(Backbone):
             for _ in range(n_layers)
         )
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
-        dtype = self.query.dtype
-        rows = Rows.of(batch, dtype)
+        rows = Rows.of(batch, self.query.dtype)
         times = Times(rows, query_times, self.first_step, bidirectional=self.bidirectional)
-        shown = torch.cat([rows.values, rows.observed.to(dtype)], dim=-1)
-        x = self.project(shown) * rows.present.unsqueeze(-1)
+        x = self.project(rows.inputs) * rows.present.unsqueeze(-1)
         asked = None if query_times is None else self.query.expand(*query_times.shape, -1)
         for layer in self.layers:
             x, asked = layer(x, asked, times)
@@ -217,6 +204,23 @@ class LinearSystem(nn.Module):
         """2 Re(C̃ x)."""
         real, imaginary = self.out[way].unbind(-1)
         return 2 * (x.real @ real.T - x.imag @ imaginary.T)
+
+
+def linear_scan(a: Tensor, b: Tensor) -> Tensor:
+    """``x_k = a_k x_{k-1} + b_k`` along dimension 1, from ``x_{-1} = 0``, in parallel.
+
+    Neighbours are joined to steps of twice the length, whose states come from the same scan, and give those in between:
+    log2 N levels, O(N) work.
+    """
+    n = a.shape[1]
+    if n < 2:
+        return b
+    even_a, odd_a, even_b, odd_b = a[:, 0 : n - 1 : 2], a[:, 1::2], b[:, 0 : n - 1 : 2], b[:, 1::2]
+    odd = linear_scan(odd_a * even_a, torch.addcmul(odd_b, odd_a, even_b))
+    before = odd[:, : (n - 1) // 2]
+    even = torch.cat([b[:, :1], torch.addcmul(b[:, 2::2], a[:, 2::2], before)], dim=1)
+    paired = torch.stack([even[:, : n // 2], odd], dim=2).flatten(1, 2)
+    return paired if n % 2 == 0 else torch.cat([paired, even[:, -1:]], dim=1)
 
 
 def _from_behind(a: Tensor, b: Tensor) -> Tensor:

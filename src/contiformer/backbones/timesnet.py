@@ -1,13 +1,16 @@
-"""TimesNet: a series folded at its periods and read as pictures."""
+"""TimesNet: two-dimensional convolutions over a series folded at its periods."""
 
 from __future__ import annotations
+
+from typing import Unpack
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, gelu, pad
 
-from contiformer.backbones.regular import RegularBackbone, WindowEmbedding
+from contiformer.backbones.base import States, check_positive
+from contiformer.backbones.regular import RegularBackbone, WindowEmbedding, WindowOptions, WindowValues
 
 
 class TimesNet(RegularBackbone):
@@ -24,31 +27,14 @@ class TimesNet(RegularBackbone):
     Deviations:
         - Periods are chosen for each series, as the paper has it; the authors' code chooses them for the whole batch.
           ``p = ⌊T / f⌋``, as in the code; the paper has ``⌈T / f⌉``.
-        - A mean of convolutions is computed as one convolution with the mean of their kernels, without the part of it
-          that would reach beyond the picture from everywhere, which is the same.
-        - No embedding of the calendar: a backbone does not know dates.
-        - A series of fewer than ``history`` rows is preceded by its first row, repeated.
+        - A mean of convolutions is computed as one convolution with the mean of their kernels, which is the same.
 
     Args:
-        input_size: channels C.
-        d_model, n_layers, dropout: the usual sizes; in the paper 32 to 512 by the number of channels, and 2 blocks.
         d_ff: numbers between the two convolutions (None: ``d_model``).
-        history, horizon: rows of a window, and steps after it that can be asked for.
-        periods: k.
-        n_kernels: convolutions in a mean.
-
-    Shapes: values [B, L, C] -> [B, Q, d_model].
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.5, 1], [[1.0], [2.0], [4.0]])])
-        >>> later = torch.tensor([[1.5, 2.0]], dtype=torch.float64)
-        >>> TimesNet(input_size=1, d_model=16, history=3, horizon=2)(batch, later).shape
-        torch.Size([1, 2, 16])
+        periods, n_kernels: k, and the convolutions in a mean.
     """
 
     citation = "Wu et al., TimesNet: Temporal 2D-Variation Modeling, ICLR 2023"
-
     normalize = "window"
 
     def __init__(
@@ -56,32 +42,22 @@ class TimesNet(RegularBackbone):
         input_size: int,
         d_model: int = 64,
         *,
-        n_layers: int = 2,
-        dropout: float = 0.1,
         d_ff: int | None = None,
-        history: int = 96,
-        horizon: int = 24,
         periods: int = 5,
         n_kernels: int = 6,
+        **window: Unpack[WindowOptions],
     ) -> None:
-        super().__init__(input_size, d_model, n_layers, history, horizon)
-        for name, number in (("periods", periods), ("n_kernels", n_kernels)):
-            if number < 1:
-                raise ValueError(f"{name} must be positive, got {number}: use 1 or more")
-        self.embedding = WindowEmbedding(input_size, d_model, dropout, history)
-        self.extend = nn.Linear(history, history + horizon)
-        self.blocks = nn.ModuleList(TimesBlock(d_model, d_ff or d_model, periods, n_kernels) for _ in range(n_layers))
+        super().__init__(input_size, d_model, **window)
+        check_positive(periods=periods, n_kernels=n_kernels)
+        self.embedding = WindowEmbedding(input_size, d_model, self.rate, self.history)
+        self.extend = nn.Linear(self.history, self.history + self.horizon)
+        self.blocks = nn.ModuleList(
+            TimesBlock(d_model, d_ff or d_model, periods, n_kernels) for _ in range(self.n_layers)
+        )
         self.norm = nn.LayerNorm(d_model)
 
-    def within(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch history d"]:
-        """The states at the first places."""
-        return self._states(window)[:, : self.history]
-
-    def ahead(self, window: Float[Tensor, "batch history channels"]) -> Float[Tensor, "batch horizon d"]:
-        """The states at the last places."""
-        return self._states(window)[:, self.history :]
-
-    def _states(self, window: Tensor) -> Tensor:
+    def states(self, window: WindowValues) -> States:
+        """States at all places after the last block."""
         x = self.extend(self.embedding(window).transpose(1, 2)).transpose(1, 2)
         for block in self.blocks:
             x = self.norm(block(x))
@@ -154,13 +130,7 @@ class Inception(nn.Module):
 def main_periods(
     x: Float[Tensor, "batch steps d"], most: int
 ) -> tuple[Int[Tensor, "batch periods"], Float[Tensor, "batch periods"]]:
-    """The lengths of the strongest periods of each series, and their amplitudes, the means over all numbers.
-
-    Example:
-        >>> wave = torch.sin(2 * torch.pi * torch.arange(24) / 6)[None, :, None]
-        >>> main_periods(wave, 1)[0].tolist()
-        [[6]]
-    """
+    """The lengths of the strongest periods of each series, and their amplitudes, the means over all numbers."""
     length = x.shape[1]
     # a mean is no period
     amplitudes = torch.fft.rfft(x, dim=1).abs().mean(-1)[:, 1:]

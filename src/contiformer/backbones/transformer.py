@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.encoder_layer import EncoderLayer
-from contiformer.backbones.recurrence import check_sizes
-from contiformer.backbones.tokens import TokenEmbedding, encode
+from contiformer.backbones.base import Backbone, QueryTimes, States
+from contiformer.backbones.encoder_layer import EncoderLayer, TokenEmbedding, encode
 from contiformer.data.batch import Batch
 from contiformer.nn.clock import TimeEncoding
 from contiformer.nn.dropout import Dropout
@@ -27,26 +24,12 @@ class Transformer(Backbone):
     Deviations:
         - Frequencies ``ω_k`` run from 1 to 100 per unit of time, because times are of order one here; in the originals
           wavelengths run from 2π to 20000π for positions.
-        - Missing channels are shown as 0 beside the marks of what was observed.
-        - Queries attend to observations only, not to each other or themselves: the answer at one time does not depend
-          on where else one asks. The ContiFormer paper, whose baseline on spirals this is, does not say.
         - The encoding is added once, as in the papers; the code of THP adds it before every layer, and has an optional
           LSTM after the last one that is left out.
-
-    Args:
-        input_size: channels.
-        d_model, n_layers, dropout: the usual sizes.
-        n_heads, d_ff: heads, and width of the feed-forward block (None: ``4 * d_model``).
-        causal: whether states depend on the past alone.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> Transformer(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
     """
 
     citation = "Vaswani et al., Attention Is All You Need, NeurIPS 2017"
+    causal_option = True
 
     def __init__(
         self,
@@ -59,17 +42,14 @@ class Transformer(Backbone):
         d_ff: int | None = None,
         causal: bool = False,
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
-        self.d_model, self.capabilities = d_model, Capabilities(causal=causal)
+        super().__init__(input_size, d_model, n_layers)
+        self.capabilities = self.capabilities_for(causal=causal)
         self.embedding = TokenEmbedding(input_size, d_model, causal=causal)
         self.encoding = TimeEncoding(d_model)
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
         tokens = self.embedding(batch, query_times)
         x = self.dropout(tokens.x + self.encoding(tokens.times).to(tokens.x.dtype))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from contiformer.backbones.base import Backbone, Capabilities
-from contiformer.backbones.encoder_layer import EncoderLayer
-from contiformer.backbones.recurrence import check_sizes
-from contiformer.backbones.tokens import TokenEmbedding, Tokens, encode
+from contiformer.backbones.base import Backbone, QueryTimes, States, check_positive
+from contiformer.backbones.encoder_layer import EncoderLayer, TokenEmbedding, TokenMask, Tokens, TokenStates, encode
 from contiformer.data.batch import Batch
 from contiformer.nn.clock import TimeEncoding
 from contiformer.nn.dropout import Dropout
@@ -24,9 +22,7 @@ class BatchNormLayer(EncoderLayer):
     def __init__(self, d_model: int, n_heads: int, d_ff: int, dropout: float) -> None:
         super().__init__(d_model, n_heads, d_ff, dropout, activation=nn.GELU, norm=nn.BatchNorm1d)
 
-    def normalise(
-        self, norm: nn.Module, x: Float[Tensor, "batch tokens d"], valid: Bool[Tensor, "batch tokens"]
-    ) -> Float[Tensor, "batch tokens d"]:
+    def normalise(self, norm: nn.Module, x: TokenStates, valid: TokenMask) -> TokenStates:
         """By the statistics of the batch in training, where it has at least two tokens; else by the running ones."""
         assert isinstance(norm, nn.BatchNorm1d)
         if self.training and int(valid.sum()) > 1:
@@ -49,21 +45,11 @@ class TST(Backbone):
         - Positions count observations, so rows of padding change nothing; from ``max_length`` on all share the last
           vector (the original is made for the longest series of its data).
         - Padding does not enter the statistics of the batch normalisation; in the authors' code it does.
-        - Missing channels are shown as 0, as the original's masked values are, beside the marks of what was observed.
-        - Queries anywhere are a learned vector with the position of the last observation before them; they attend to
-          observations, and do not see each other. In training they take part in the batch's statistics.
+        - Queries are a learned vector with the position of the last observation before them. In training they take
+          part in the batch's statistics.
 
     Args:
-        input_size: channels.
-        d_model, n_layers, dropout: the usual sizes.
-        n_heads, d_ff: heads, and width of the feed-forward block.
         max_length: positions that have a vector of their own.
-
-    Example:
-        >>> from contiformer.data import Series, collate
-        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [4.0]])])
-        >>> TST(input_size=1, d_model=16)(batch).shape
-        torch.Size([1, 3, 16])
     """
 
     citation = "Zerveas et al., A Transformer-based Framework for Multivariate Time Series, KDD 2021"
@@ -79,20 +65,15 @@ class TST(Backbone):
         d_ff: int = 256,
         max_length: int = 1024,
     ) -> None:
-        super().__init__()
-        check_sizes(input_size, d_model, n_layers)
-        if max_length < 1:
-            raise ValueError(f"max_length must be positive, got {max_length}")
-        self.d_model, self.capabilities = d_model, Capabilities()
+        super().__init__(input_size, d_model, n_layers)
+        check_positive(max_length=max_length)
         self.embedding = TokenEmbedding(input_size, d_model)
         self.encoding = TimeEncoding(d_model)
         self.positions = nn.Parameter(torch.empty(max_length, d_model).uniform_(-0.02, 0.02))
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(BatchNormLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
 
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"] | None = None
-    ) -> Float[Tensor, "batch query d"]:
+    def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times."""
         tokens = self.embedding(batch, query_times)
         position = self.positions[_places(tokens).clamp(max=len(self.positions) - 1)]

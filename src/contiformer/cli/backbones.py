@@ -1,32 +1,26 @@
-"""``contiformer backbones``: the models that can be inside an estimator."""
+"""``contiformer backbones``: a table of the models that can be inside an estimator."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-#: For counting parameters: what a small set of series has.
+from contiformer.backbones import BACKBONES, make_backbone
+
+#: Of the series for which parameters are counted.
 CHANNELS = 6
 
 
-def backbones(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """Every backbone: what it can do, its number of parameters at its default size (6 channels), and its paper.
-
-    [bold]Example[/bold]
-
-      contiformer train classification --data BasicMotions --backbone mtan
-    """
+def backbones(as_json: bool) -> None:
+    """Print the table, or JSON."""
     rows = described()
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
     table = Table()
     for head in ("backbone", "causal", "irregular times", "missing channels", "parameters", "paper"):
         table.add_column(head, justify="right" if head == "parameters" else "left")
@@ -38,23 +32,16 @@ def backbones(
 
 def described() -> list[dict[str, Any]]:
     """A row for each backbone."""
-    from inspect import signature  # noqa: PLC0415
-
-    from contiformer.backbones import BACKBONES, make_backbone  # noqa: PLC0415
-
     rows = []
     for name, kind in BACKBONES.items():
-        model = make_backbone(name, CHANNELS)
-        able = model.capabilities
-        # contiformer hands its options on
-        optional = "causal" in signature(kind).parameters or name == "contiformer"
+        able = kind.capabilities
         rows.append(
             {
                 "name": name,
-                "causal": "yes" if able.causal else "as an option" if optional else "no",
+                "causal": "yes" if able.causal else "as an option" if kind.causal_option else "no",
                 "irregular": able.irregular,
                 "missing": able.missing,
-                "parameters": sum(p.numel() for p in model.parameters()),
+                "parameters": sum(p.numel() for p in make_backbone(name, CHANNELS).parameters()),
                 "citation": kind.citation,
             }
         )

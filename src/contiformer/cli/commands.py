@@ -1,4 +1,4 @@
-"""How commands end: exit codes, errors in one line, ``--debug`` at any place."""
+"""Command-line programs: exit codes, errors in one line, ``--debug`` anywhere, and options that several have."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 DEBUG = "--debug"
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 #: Mistakes of users and of machines, as opposed to ours.
@@ -20,8 +21,13 @@ _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__na
 _NAMED_BY_ARGUMENT = ("id", "time", "type", "values", "label", "static", "targets", "duplicates")
 
 
-class Commands(TyperGroup):
-    """The commands, with 0 for success, 1 for failure, 2 for wrong usage and 130 for Ctrl-C."""
+class _ExitCodes:
+    """Exit codes: 0 for success, 1 for failure, 2 for wrong usage and 130 for Ctrl-C."""
+
+    #: The name of the program in usage messages.
+    program = "contiformer"
+    make_context: Any
+    invoke: Any
 
     def main(
         self,
@@ -32,10 +38,10 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run one of them and exit."""
+        """Run a command and exit."""
         words = list(sys.argv[1:] if args is None else args)
         debug = DEBUG in words
-        code = self._code(prog_name or "contiformer", [word for word in words if word != DEBUG], debug, extra)
+        code = self._code(prog_name or self.program, [word for word in words if word != DEBUG], debug, extra)
         if standalone_mode:
             sys.exit(code)
         return code
@@ -64,6 +70,14 @@ class Commands(TyperGroup):
             return _traced(debug)
 
 
+class Commands(_ExitCodes, TyperGroup):
+    """A program with several commands."""
+
+
+class Program(_ExitCodes, TyperCommand):
+    """A program without commands."""
+
+
 def complain(problem: str) -> None:
     """One line in red on stderr."""
     typer.secho(f"Error: {problem}", fg="red", err=True)
@@ -73,12 +87,24 @@ def as_options(text: str) -> str:
     """Advice for Python in the words of the command line: ``time=`` is ``--time`` here.
 
     Example:
+        >>> from contiformer.cli.commands import as_options
         >>> as_options("pass time=, and id= if there are several series")
         'pass --time, and --id if there are several series'
     """
     for name in _NAMED_BY_ARGUMENT:
         text = text.replace(f" {name}=", f" --{name} ").replace(f"--{name} ,", f"--{name},")
     return text.replace("  ", " ").strip()
+
+
+def names_in(text: str | None) -> tuple[str, ...]:
+    """The words between commas.
+
+    Example:
+        >>> from contiformer.cli.commands import names_in
+        >>> names_in("pH, heart rate")
+        ('pH', 'heart rate')
+    """
+    return () if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _in_one_line(error: BaseException) -> str:

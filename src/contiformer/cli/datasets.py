@@ -1,42 +1,33 @@
-"""``contiformer datasets``: what there is, where it is, and how to get it."""
+"""``contiformer datasets``: list, describe, download and check the public data sets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.table import Table
 
+from contiformer.cli.commands import FAILED, Commands
+from contiformer.data import catalog
 from contiformer.data.errors import DataError
 
-if TYPE_CHECKING:
-    from contiformer.data.catalog.info import DatasetInfo
-
-app = typer.Typer(name="datasets", help="List, describe, download and check public data sets.")
+app = typer.Typer(name="datasets", cls=Commands, help="List, describe, download and check public data sets.")
 #: Columns below which the list has two lines for each set, and a width at which nothing wraps.
 NARROW, UNBOUNDED = 150, 500
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `contiformer datasets` lists it.")]
 
 
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
+def _known(name: str) -> catalog.DatasetInfo:
     try:
-        yield
+        return catalog.dataset_info(name)
     except DataError as error:
-        typer.secho(f"Error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
-
-
-def _known(name: str) -> DatasetInfo:
-    from contiformer.data.catalog import registry  # noqa: PLC0415
-
-    try:
-        return registry.get(name)
-    except DataError as error:
-        typer.secho(f"Error: {error}", fg="red", err=True)
-        raise typer.Exit(2) from error
+        raise typer.BadParameter(f"{error}.", param_hint="NAME") from None
 
 
 @app.callback(invoke_without_command=True)
@@ -49,18 +40,11 @@ def datasets(context: typer.Context) -> None:
 @app.command("list")
 def show_list() -> None:
     """Name, task, sizes, licence note and place of every data set, and whether it is here."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    from contiformer.data.catalog.registry import DATASETS  # noqa: PLC0415
-    from contiformer.data.catalog.store import locate, presence  # noqa: PLC0415
-
     rows = []
-    for info in DATASETS.values():
-        place = locate(info.name) if info.forms else None
+    for info in catalog.DATASETS.values():
+        place = catalog.locate(info.name) if info.forms else None
         where = str(place) if place is not None else _host(info)
-        rows.append((info.name, info.task, presence(info), info.sizes_text(), info.licence, where))
+        rows.append((info.name, info.task, catalog.presence(info), info.sizes_text(), info.licence, where))
     console = Console(highlight=False)
     if console.is_terminal and console.width < NARROW:
         for name, task, here, sizes, licence, where in rows:
@@ -78,25 +62,20 @@ def show_list() -> None:
     Console(highlight=False, width=None if console.is_terminal else UNBOUNDED).print(table)
 
 
-def _host(info: DatasetInfo) -> str:
+def _host(info: catalog.DatasetInfo) -> str:
     return info.sources[0].url.split("/")[2] if info.sources else "see `info`" if info.forms else ""
 
 
 @app.command("info")
 def show_info(name: _Name) -> None:
-    """What is known about a data set, and a summary of its data where they are here."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    from contiformer.data.catalog.store import locate, presence  # noqa: PLC0415
-
+    """Task, sizes, licence and sources of a data set, and a summary of its data where they are here."""
     info = _known(name)
-    here = presence(info)
+    here = catalog.presence(info)
     table = Table("", "value", title=info.name, title_justify="left", show_header=False)
     table.add_row("task", info.task)
     table.add_row("sizes", info.sizes_text())
     table.add_row("licence note", info.licence)
-    table.add_row("here", f"{here}, in {locate(info.name)}" if here in {"yes", "part"} else here)
+    table.add_row("here", f"{here}, in {catalog.locate(info.name)}" if here in {"yes", "part"} else here)
     for source in info.sources:
         table.add_row("source", source.url)
         table.add_row("  sha256", source.sha256 or "not known; recorded on the first download")
@@ -107,9 +86,8 @@ def show_info(name: _Name) -> None:
     console = Console(highlight=False)
     console.print(table)
     if here != "no":
-        with _one_line_errors():
-            which = ", ".join(f"{key} {value}" for key, value in info.options.items())
-            console.print(info.load().summary().table(f"{info.name} {which}".strip()))
+        which = ", ".join(f"{key} {value}" for key, value in info.options.items())
+        console.print(info.load().summary().table(f"{info.name} {which}".strip()))
 
 
 @app.command("download")
@@ -119,20 +97,15 @@ def download(
         Path | None, typer.Option(file_okay=False, help="The data folder (default: the user's cache).")
     ] = None,
 ) -> None:
-    """Fetch a data set from its original hosts. What was interrupted goes on where it was."""
-    from contiformer.data.catalog.fetch import fetch  # noqa: PLC0415
-
+    """Fetch a data set from its original hosts."""
     info = _known(name)
-    with _one_line_errors(), _progress() as report:
-        folder = fetch(info, to, report)
+    with _progress() as report:
+        folder = catalog.fetch(info, to, report)
     typer.echo(str(folder))
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn  # noqa: PLC0415
-
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     progress = Progress(*columns, console=Console(stderr=True))
     tasks: dict[str, TaskID] = {}
@@ -153,16 +126,12 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
 
 @app.command("verify")
 def verify(name: _Name) -> None:
-    """Hold the files that are here against their sha256. Exit code 1 where one is wrong or none is here."""
-    from contiformer.data.catalog.fetch import verify as verified  # noqa: PLC0415
-    from contiformer.data.catalog.store import missing  # noqa: PLC0415
-
+    """Compare the files that are here with their sha256. Exit code 1 where one is wrong or none is here."""
     info = _known(name)
-    with _one_line_errors():
-        results = verified(info)
-        if not results and info.forms:
-            raise missing(info, *info.forms[0].files)
+    results = catalog.verify(info)
+    if not results and info.forms:
+        raise catalog.missing_data(info, *info.forms[0].files)
     for path, result in results:
         typer.secho(f"{result:<8}{path}", fg={"ok": "green", "wrong": "red"}.get(result))
     if any(result == "wrong" for _, result in results):
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)

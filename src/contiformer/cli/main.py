@@ -1,23 +1,34 @@
-"""The command ``contiformer``: what there is, and where it is written."""
+"""The command ``contiformer``: its commands, options and help.
+
+The work is done by the module of the command's name, imported when the command runs: help answers at once.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from contiformer.cli.backbones import backbones
-from contiformer.cli.bench import app as bench
-from contiformer.cli.commands import DEBUG, Commands
+from contiformer import __version__
+from contiformer.cli.commands import DEBUG, AsJson, Commands
 from contiformer.cli.datasets import app as datasets
-from contiformer.cli.demo import demo
-from contiformer.cli.doctor import doctor
-from contiformer.cli.evaluate import evaluate
-from contiformer.cli.plot import plot
-from contiformer.cli.predict import predict
-from contiformer.cli.reproduce import reproduce
-from contiformer.cli.train import train
+
+TASKS = "classification, regression, interpolation, forecasting, events"
+Task = Annotated[str, typer.Argument(metavar="TASK", help=TASKS)]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `contiformer train` wrote.")]
+Id = Annotated[str | None, typer.Option(help="Column that tells which series a row belongs to.")]
+Time = Annotated[str | None, typer.Option(help="Column of the times: numbers or dates.")]
+Type = Annotated[str | None, typer.Option(help="Column of the type of each event, for events.")]
+Values = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of the channels (default: all others).")]
+Label = Annotated[str | None, typer.Option(help="Column of the class or the number to predict.")]
+Static = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that do not change within a series.")]
+Targets = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict at every time, for regression.")]
+Duplicates = Annotated[str, typer.Option(help="Two rows of a series at one time: error, mean, first, last or keep.")]
+Quantiles = Annotated[str | None, typer.Option(metavar="0.1,0.9", help="Quantiles, not mean and standard deviation.")]
+Ahead = Annotated[int | None, typer.Option(min=1, metavar="STEPS", help="Events ahead, by sampling, for events.")]
 
 app = typer.Typer(
     name="contiformer",
@@ -27,19 +38,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, evaluate, predict, plot, doctor, backbones, reproduce):
-    app.command()(command)
-app.add_typer(datasets)
-app.add_typer(bench)
+
+
+def _run(command: str, options: Mapping[str, Any]) -> None:
+    getattr(import_module(f"contiformer.cli.{command}"), command)(**options)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        try:
-            number = version("contiformer")
-        except PackageNotFoundError:  # run from a source tree that is not installed
-            from contiformer import __version__ as number  # noqa: PLC0415
-        typer.echo(f"contiformer {number}")
+        typer.echo(f"contiformer {__version__}")
         raise typer.Exit
 
 
@@ -63,6 +70,167 @@ def main(
     Exit codes: 0 success, 1 failure, 2 wrong usage, 130 stopped by Ctrl-C.
     """
 
+
+@app.command()
+def demo(
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training spirals.")] = 14,
+    seed: Annotated[int, typer.Option(min=0, help="Of the spirals and of the model.")] = 0,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Where run and picture go.")] = Path("demo-output"),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the picture.")] = False,
+) -> None:
+    """Train one ContiFormer layer on noisy spirals, evaluate it, predict at new times, and draw the curves.
+
+    Ctrl-C keeps what was learned: the same command goes on. The run folder is that of `contiformer train`.
+    """
+    _run("demo", locals())
+
+
+@app.command()
+def train(
+    task: Task,
+    data: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Of `contiformer datasets`, or CSV, Parquet, .ts, .jsonl.")
+    ],
+    id: Id = None,
+    time: Time = None,
+    type: Type = None,
+    values: Values = None,
+    label: Label = None,
+    static: Static = None,
+    targets: Targets = None,
+    duplicates: Duplicates = "error",
+    test: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|NAME|SHARE", help="What to test on (default: the test part of a set that has one)."),
+    ] = None,
+    fold: Annotated[int | None, typer.Option(min=1, help="Of a set of events that has several (default: 1).")] = None,
+    drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to leave out.")] = 0,
+    backbone: Annotated[str | None, typer.Option(help="The model inside (default: contiformer).")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML with parameters of the estimator.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One parameter; may be repeated, and wins.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the model and of --drop.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The run folder (default: below runs/, named by the options).")
+    ] = None,
+) -> None:
+    """Train a model, and leave it in a run folder. Ctrl-C and a crash lose little: start the same command again.
+
+    A second start of a finished run only says so.
+
+    [bold]Examples[/bold]
+
+      contiformer train classification --data BasicMotions --drop 0.3
+      contiformer train classification --data stays.csv --id patient --time hour --label died --test 0.2
+      contiformer train forecasting --data ILI --set horizon=36
+      contiformer train regression --data beds.parquet --id bed --time t --values x,y --targets load
+      contiformer train interpolation --data spirals --config small.yaml --set learning_rate=0.01
+      contiformer train events --data MIMIC-II --fold 2
+      contiformer train events --data orders.csv --id customer --time date --type product --test 0.2
+    """
+    _run("train", locals())
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="With answers, in the columns of the run (default: its test part)."),
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    type: Type = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Metrics of a trained model on its test part, or on other data.
+
+    [bold]Examples[/bold]
+
+      contiformer evaluate runs/classification-BasicMotions-seed0
+      contiformer evaluate runs/mortality --data other-hospital.csv --json
+    """
+    _run("evaluate", locals())
+
+
+@app.command()
+def predict(
+    run: Run,
+    given: Annotated[
+        str, typer.Option("--input", metavar="FILE", help="Series in the columns of the run; answers are not needed.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIMES",
+            help="0,0.5,1 or start:stop:step or a file with a time in each row, and an id if series differ. "
+            "Default: the times of the series; in forecasting the next steps.",
+        ),
+    ] = None,
+    quantiles: Quantiles = None,
+    id: Id = None,
+    time: Time = None,
+    type: Type = None,
+    n: Ahead = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=".csv, .parquet or .json (default: CSV on stdout).")
+    ] = None,
+) -> None:
+    """Classes and their probabilities, numbers, values with their uncertainty at any times, or the next events.
+
+    [bold]Examples[/bold]
+
+      contiformer predict runs/mortality --input new.csv --output risk.csv
+      contiformer predict runs/vitals --input new.csv --at 0:48:0.5 --output hourly.parquet
+      contiformer predict runs/demand --input known.csv --quantiles 0.1,0.5,0.9
+      contiformer predict runs/orders --input known.csv --n 5 --output next.csv
+    """
+    _run("predict", locals())
+
+
+@app.command()
+def plot(
+    run: Run,
+    output: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Default: plots/ in the run folder.")] = None,
+) -> None:
+    """Learning curves, and predictions for the test series (without a test part: the validation series).
+
+    Classification gets a confusion matrix and a reliability diagram, interpolation and forecasting some series with
+    prediction and band, regression a picture of true and predicted numbers; events get intensities, gaps, residuals and
+    a confusion matrix. The paths are printed.
+
+    [bold]Example[/bold]
+
+      contiformer plot runs/classification-BasicMotions-seed0
+    """
+    _run("plot", locals())
+
+
+@app.command()
+def doctor() -> None:
+    """Versions, threads, devices, memory, data and extras, and a self-test. Exit code 1 when something is broken.
+
+    [bold]Example[/bold]
+
+      contiformer doctor
+    """
+    _run("doctor", {})
+
+
+@app.command()
+def backbones(as_json: AsJson = False) -> None:
+    """Every backbone: what it can do, its number of parameters at its default size (6 channels), and its paper.
+
+    [bold]Example[/bold]
+
+      contiformer train classification --data BasicMotions --backbone mtan
+    """
+    _run("backbones", locals())
+
+
+app.add_typer(datasets)
 
 if __name__ == "__main__":
     app()

@@ -4,112 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Any
 
+import numpy as np
 import typer
 
-from contiformer.cli import options
-from contiformer.data.errors import DataError
+from contiformer.cli.run_folder import histories, is_finished, load_run, read_start
+from contiformer.data import DataError, EventSet, SeriesSet
+from contiformer.estimators.event_stream import one_step_ahead
+from contiformer.estimators.tables import with_labels
+from contiformer.plots.classes import draw_confusion, draw_reliability
+from contiformer.plots.curves import Curve, draw_agreement, draw_curves, draw_learning
+from contiformer.plots.events import IntensityCurve, draw_gaps, draw_intensities, draw_residuals
+from contiformer.plots.figures import require_matplotlib
 
-if TYPE_CHECKING:
-    from contiformer.cli.source import Source
-    from contiformer.data.series_set import SeriesSet
-    from contiformer.reports.curves import Curve
-
-#: Panels: series, and channels of each.
+#: Panels: series or sequences, and channels of each.
 ROWS, COLUMNS = 3, 3
+#: Events of a sequence in a picture: more cannot be told apart.
+_MOST_EVENTS = 60
+#: Sequences are predicted until they have so many events.
+_ENOUGH = 20_000
+_POINTS_BETWEEN = 12
 _LEVELS = (0.05, 0.95)
 _NORMAL_95 = 1.6448536269514722
-_BAND = "90 % interval"
 
 
-def plot(
-    run: options.Run,
-    output: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Default: plots/ in the run folder.")] = None,
-) -> None:
-    """Learning curves, and what the model says about the test series (without a test part: the validation series).
-
-    Classification gets a confusion matrix and a reliability diagram, interpolation and forecasting some series with
-    prediction and band, regression a picture of true and predicted numbers; events get intensities, gaps, residuals and
-    a confusion matrix. The paths are printed.
-
-    [bold]Example[/bold]
-
-      contiformer plot runs/classification-BasicMotions-seed0
-    """
-    from contiformer.cli.run_folder import histories  # noqa: PLC0415
-    from contiformer.reports.figures import require_matplotlib  # noqa: PLC0415
-    from contiformer.reports.learning import draw_learning  # noqa: PLC0415
-
+def plot(run: Path, output: Path | None) -> None:
+    """Draw the pictures into ``output`` and print their paths."""
     require_matplotlib()
     folder = output or run / "plots"
     done = histories(run)
-    estimator = _finished(run)
-    if estimator is None and not done:
-        raise DataError("there is no run here", file=run, remedy="pass a folder that `contiformer train` wrote")
+    # a run that goes on has no model yet, but its curves can be looked at
+    estimator: Any = load_run(run) if is_finished(run) or not done else None
     if done:
-        # a run that goes on has no model yet, but its curves can be looked at
-        monitor, mode = ("train_loss", "min") if estimator is None else _chosen_by(estimator)
+        task = None if estimator is None else estimator.tasks_[0]
+        monitor, mode = ("train_loss", "min") if task is None else (task.monitor, task.mode)
         typer.echo(draw_learning(done, folder / "learning.png", monitor, mode))
-    if estimator is not None:
-        for path in _pictures(run, estimator, folder):
+    if estimator is None:
+        return
+    data, part = _shown(run, estimator)
+    if data is not None:
+        for path in _DRAWN[estimator.task_name](estimator, data, part, folder):
             typer.echo(path)
 
 
-def _finished(run: Path) -> Any:
-    from contiformer.cli.run_folder import histories, is_finished, load_run  # noqa: PLC0415
-
-    return load_run(run) if is_finished(run) or not histories(run) else None
-
-
-def _chosen_by(estimator: Any) -> tuple[str, str]:
-    task = estimator.tasks_[0]
-    return task.monitor, task.mode
-
-
-def _pictures(run: Path, estimator: Any, folder: Path) -> Iterator[Path]:
-    from contiformer.cli.event_pictures import event_pictures  # noqa: PLC0415
-    from contiformer.cli.run_folder import read_start  # noqa: PLC0415
-
-    if estimator.task_name == "events":
-        yield from event_pictures(read_start(run), estimator, folder)
-        return
-    data, part = shown_data(run, estimator)
-    if data is None:
-        return
-    if estimator.task_name == "classification":
-        yield from _of_classes(estimator, data, part, folder)
-    elif estimator.task_name == "regression" and not estimator._in_time:
-        yield _of_numbers(estimator, data, part, folder)
-    else:
-        yield _of_curves(estimator, data, part, folder)
-
-
-def shown_data(run: Path, estimator: Any) -> tuple[SeriesSet | None, str]:
+def _shown(run: Path, estimator: Any) -> tuple[Any, str]:
     """The test part, or the series that were validated on, and what to call them."""
-    from contiformer.cli.run_folder import read_start  # noqa: PLC0415
-    from contiformer.estimators.labels import with_labels  # noqa: PLC0415
-
     start = read_start(run)
     if start is None:
         return None, ""
-    source = cast("Source", start.source)
+    source: Any = start.source
     test = source.testing(estimator)
     if test is not None:
         return test, "test"
     training, validation, _ = source.training(start.task, start.parameters)
     if validation is None:
-        if start.task == "classification":
-            training = with_labels(training, None, classes=True)
-        validation = estimator._parts(training, 0)[1]
+        if start.task == "events":
+            validation = estimator._parts(training.data)[1]
+        else:
+            labelled = start.task == "classification"
+            validation = estimator._parts(with_labels(training, None, classes=True) if labelled else training, 0)[1]
     return validation, "validation"
 
 
+def _spread(count: int, chosen: int) -> Any:
+    """Positions evenly over a set, so that nothing is chosen by its result."""
+    return np.unique(np.linspace(0, count - 1, chosen).astype(int))
+
+
 def _of_classes(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Iterator[Path]:
-    import numpy as np  # noqa: PLC0415
-
-    from contiformer.reports.classes import draw_confusion, draw_reliability  # noqa: PLC0415
-
     classes = estimator.classes_.tolist()
     number = {label: n for n, label in enumerate(classes)}
     label = np.array([number[one] for one in data.labels])
@@ -119,88 +82,121 @@ def _of_classes(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Ite
     yield draw_reliability(probability, label, folder / "reliability.png", title)
 
 
-def _of_numbers(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Path:
-    import numpy as np  # noqa: PLC0415
-
-    from contiformer.reports.curves import draw_agreement  # noqa: PLC0415
-
+def _of_regression(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Iterator[Path]:
+    if estimator._in_time:
+        yield from _of_series(estimator, data, part, folder)
+        return
     truth = np.array(data.labels, np.float64)
     title = f"{len(data):,} {part} series, R² {estimator.evaluate(data)['r2']:.3f}"
-    return draw_agreement(truth, estimator.predict(data), folder / "numbers.png", title)
+    axes = {"xlabel": "true", "ylabel": "predicted", "aspect": "equal"}
+    yield draw_agreement(truth, estimator.predict(data), folder / "numbers.png", title, axes, markersize=3.5, alpha=0.6)
 
 
-def _of_curves(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Path:
-    import numpy as np  # noqa: PLC0415
-
-    from contiformer.reports.curves import draw_curves  # noqa: PLC0415
-    from contiformer.tasks.interpolation import hide_observations  # noqa: PLC0415
-
+def _of_series(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Iterator[Path]:
     forecasting = estimator.task_name == "forecasting"
-    if forecasting and not data.schema.targets:
+    if not data.schema.targets:
         data = estimator._examples(data)
     long_enough = np.flatnonzero(data.lengths > 1)
     if not len(long_enough):
         raise DataError(f"no {part} series has two points", remedy="there is nothing to draw")
-    # spread over the set, not chosen by result
-    chosen = data.select(long_enough[np.unique(np.linspace(0, len(long_enough) - 1, ROWS).astype(int))])
-    if estimator.task_name == "interpolation" and not chosen.schema.targets:
-        chosen = hide_observations(chosen, estimator.hide, estimator.seed)
+    chosen = estimator._validation_form(data.select(long_enough[_spread(len(long_enough), ROWS)]))
     rows = [_row(estimator, chosen.select([n])) for n in range(len(chosen))]
     schema = data.schema
     time = "" if schema.dates else f"time ({schema.time_unit})" if schema.time_unit else "time"
-    name = "forecasts" if forecasting else "series"
-    title = f"{len(rows)} of {len(data):,} {part} {'windows' if forecasting else 'series'}"
-    return draw_curves(rows, folder / f"{name}.png", title=title, time=time, dates=schema.dates, band=_BAND)
+    name, items = ("forecasts", "windows") if forecasting else ("series", "series")
+    title = f"{len(rows)} of {len(data):,} {part} {items}"
+    yield draw_curves(rows, folder / f"{name}.png", title=title, time=time, dates=schema.dates, band="90 % interval")
 
 
 def _row(estimator: Any, one: SeriesSet) -> list[Curve]:
     """The panels of one series."""
-    import numpy as np  # noqa: PLC0415
-
-    from contiformer.reports.curves import Curve  # noqa: PLC0415
-
     series = one[0]
     assert series.target_times is not None
     assert series.target_values is not None
     forecasting = estimator.task_name == "forecasting"
     known = np.concatenate([series.times, series.target_times])
     at = series.target_times if forecasting else np.linspace(known.min(), known.max(), 300)
-    mean, low, high = _said(estimator, one, at)
-    outputs = list(estimator._outputs)
-    inputs = list(one.channels)
-    observed = series.observed.sum(0)
-    # the channels about which most is known
+    mean, low, high = _mean_and_band(estimator, one, at)
+    outputs, inputs = list(estimator._outputs), list(one.channels)
+    nothing = (series.times[:0], series.times[:0])
+    most = list(range(len(outputs)))
     if set(outputs) <= set(inputs):
-        most = sorted(range(len(outputs)), key=lambda n: -observed[inputs.index(outputs[n])])[:COLUMNS]
-    else:
-        most = list(range(len(outputs)))[:COLUMNS]
-    dense = not forecasting and len(series.target_times) > 2 * len(series)
+        # the channels with most observations
+        observed = series.observed.sum(0)
+        most.sort(key=lambda n: -observed[inputs.index(outputs[n])])
     return [
         Curve(
             title=outputs[n] if series.id is None else f"{outputs[n]}, {series.id}",
-            seen=(series.times, series.values[:, inputs.index(outputs[n])])
-            if outputs[n] in inputs
-            else (series.times[:0], series.times[:0]),
-            asked=(series.target_times, series.target_values[:, n]),
-            line=dense,
+            observed=(series.times, series.values[:, inputs.index(outputs[n])]) if outputs[n] in inputs else nothing,
+            hidden=(series.target_times, series.target_values[:, n]),
+            dense=not forecasting and len(series.target_times) > 2 * len(series),
             times=at,
             mean=mean[:, n],
             low=None if low is None else low[:, n],
             high=None if high is None else high[:, n],
         )
-        for n in sorted(most)
+        for n in sorted(most[:COLUMNS])
     ]
 
 
-def _said(estimator: Any, one: SeriesSet, at: Any) -> tuple[Any, Any, Any]:
-    """Mean and 90 % band, None where the model knows none."""
-    law = estimator.law
+def _mean_and_band(estimator: Any, one: SeriesSet, at: Any) -> tuple[Any, Any, Any]:
+    """Mean and 90 % band, None for a model without one."""
+    law, forecasting = estimator.law, estimator.task_name == "forecasting"
     mean = estimator.predict(one, at=[at])[0].values
-    if law == "point" or (estimator.task_name != "forecasting" and law != "gaussian"):
+    if law == "point" or (not forecasting and law != "gaussian"):
         return mean, None, None
-    if estimator.task_name == "forecasting":
+    if forecasting:
         levels = _LEVELS if law == "gaussian" else (estimator.quantiles[0], estimator.quantiles[-1])
         band = estimator.predict(one, at=[at], quantiles=levels)[0].values
         return mean, band[:, 0::2], band[:, 1::2]
     std = estimator.predict(one, at=[at], return_std=True)[1][0].values
     return mean, mean - _NORMAL_95 * std, mean + _NORMAL_95 * std
+
+
+def _of_events(estimator: Any, found: Any, part: str, folder: Path) -> Iterator[Path]:
+    data: EventSet = getattr(found, "data", found)
+    data = data.select(np.flatnonzero(data.lengths > 1))
+    if not len(data):
+        raise DataError(f"no {part} sequence has two events", remedy="there is nothing to draw")
+    share = min(1.0, _ENOUGH / max(1, int(data.lengths.sum())))
+    data = data.select(_spread(len(data), max(ROWS, int(share * len(data)))))
+    ahead = one_step_ahead(estimator, data)
+    title = f"{len(ahead.wait):,} events of {len(data):,} {part} sequences"
+    yield _intensities(estimator, data, part, folder / "intensity.png")
+    rmse = float(np.sqrt(np.mean((ahead.wait - ahead.expected) ** 2)))
+    yield draw_gaps(ahead.wait, ahead.expected, folder / "gaps.png", f"{title}\nRMSE {rmse:.4g}")
+    yield draw_residuals(estimator.residuals(data), folder / "residuals.png", title)
+    names = estimator.type_names_
+    if len(names) > 1:
+        yield draw_confusion(ahead.type, ahead.predicted, names, folder / "confusion.png", title)
+
+
+def _intensities(estimator: Any, data: EventSet, part: str, path: Path) -> Path:
+    rows = []
+    for number, whole in enumerate(data.select(_spread(len(data), ROWS))):
+        one = whole.events(slice(0, _MOST_EVENTS))
+        at = _between(one.times)
+        cut = f", first {len(one)} of {len(whole)} events" if len(one) < len(whole) else ""
+        name = f"sequence {number if one.id is None else one.id}{cut}"
+        rows.append(IntensityCurve(name, at, estimator.intensity_at(one, at).sum(1), one.times, one.types))
+    title = f"{len(rows)} of {len(data):,} {part} sequences, intensity of all types together"
+    return draw_intensities(rows, estimator.type_names_, path, title=title, dates=estimator.dates_)
+
+
+def _between(times: Any) -> Any:
+    """Times between each event and the next, the ends among them: intensities jump there."""
+    share = np.linspace(0, 1, _POINTS_BETWEEN)
+    # just after an event, its influence is there and that of the next is not
+    share[0] = 1e-6
+    at = (times[:-1, None] + np.diff(times)[:, None] * share).ravel()
+    return np.unique(at[at > times[0]])
+
+
+#: The pictures of each task.
+_DRAWN = {
+    "classification": _of_classes,
+    "regression": _of_regression,
+    "interpolation": _of_series,
+    "forecasting": _of_series,
+    "events": _of_events,
+}

@@ -1,4 +1,4 @@
-"""A run's folder: what it was started with, and what has come of it."""
+"""The folder of a run: the options it was started with, its history and its model."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from contiformer.cli.event_source import EventSource
-from contiformer.cli.source import Source
-from contiformer.data.errors import DataError
-from contiformer.data.readers.text import read_text, write_text
-from contiformer.training.identity import ELSEWHERE
+import typer
 
-if TYPE_CHECKING:
-    from contiformer.estimators import Learner
+from contiformer.cli.source import EventSource, SeriesSource, source_class
+from contiformer.data import DataError, read_text, write_text
+from contiformer.estimators import ESTIMATORS, Learner
+from contiformer.estimators.store import with_present_names
+from contiformer.training.options import RUNTIME_OPTIONS
 
+TASKS: dict[str, type[Learner]] = {kind.task_name: kind for kind in ESTIMATORS.values()}
 FILE = "run.json"
 FORMAT = 1
 #: Parameters that say where and how loudly, not what: a run may go on with others.
-_ELSEWHERE = ELSEWHERE | {"run_dir"}
+_ELSEWHERE = RUNTIME_OPTIONS | {"run_dir"}
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a run was started with: it is written before the training begins."""
+    """The options of a run, written before the training begins."""
 
     task: str
     parameters: dict[str, Any]
-    source: Source | EventSource
+    source: SeriesSource | EventSource
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, without what may change when the run goes on."""
+        """For JSON, without options that may change when the run goes on."""
         kept = {name: value for name, value in self.parameters.items() if name not in _ELSEWHERE}
         plain = json.loads(json.dumps({"task": self.task, "data": self.source.to_dict(), "parameters": kept}))
         return {"format": FORMAT, **plain}
@@ -44,44 +44,51 @@ class Start:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DataError(
-                f"the folder cannot be made ({error.strerror})", file=folder, remedy="choose another with --output"
-            ) from None
+            problem = f"the folder cannot be made ({error.strerror})"
+            raise DataError(problem, file=folder, remedy="choose another with --output") from None
         write_text(folder / FILE, json.dumps(self.to_dict(), indent=1))
 
 
 def read_start(folder: Path) -> Start | None:
-    """What the run in this folder was started with; None where none was."""
+    """The options of the run in this folder; None where there is none."""
     path = folder / FILE
     if not path.is_file():
         return None
     try:
         saved = json.loads(read_text(path))
-        version = saved["format"]
-        if version > FORMAT:
-            raise DataError(
-                f"the run was started by a newer contiformer (format {version}, this one reads up to {FORMAT})",
-                file=path,
-                remedy="upgrade contiformer, or choose another folder",
-            )
-        kind = EventSource if saved["task"] == "events" else Source
-        return Start(saved["task"], saved["parameters"], kind.from_dict(saved["data"]))
+        if saved["format"] > FORMAT:
+            newer = f"format {saved['format']}, this one reads up to {FORMAT}"
+            problem = f"the run was started by a newer contiformer ({newer})"
+            raise DataError(problem, file=path, remedy="upgrade contiformer, or choose another folder")
+        # options that an older version did not have were at their defaults
+        parameters = TASKS[saved["task"]]().to_options() | with_present_names(saved["parameters"])
+        return Start(saved["task"], parameters, source_class(saved["task"]).from_dict(saved["data"]))
     except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(
-            f"the description of the run is damaged ({error})", file=path, remedy="remove the folder and train again"
-        ) from None
+        problem = f"the description of the run is damaged ({error})"
+        raise DataError(problem, file=path, remedy="remove the folder and train again") from None
+
+
+def read_source(folder: Path, task: str) -> SeriesSource | EventSource:
+    """The data source of the run in this folder; an empty one where it was not started by the command line."""
+    start = read_start(folder)
+    return source_class(task)("") if start is None else start.source
+
+
+def refuse_options(*given: tuple[str, Any], why: str) -> None:
+    """Refuse options that mean nothing for the model of a run."""
+    for option, value in given:
+        if value is not None:
+            raise typer.BadParameter(why, param_hint=option)
 
 
 def refuse_other(folder: Path, saved: Start, now: Start) -> None:
-    """Name what differs between the run in the folder and the one that is asked for."""
+    """Refuse other options than those the run in the folder was started with, naming the differences."""
     before, after = _flat(saved.to_dict()), _flat(now.to_dict())
     other = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     if other:
         named = ", ".join(f"{name} {_shown(before.get(name))} (now {_shown(after.get(name))})" for name in other)
-        raise DataError(
-            f"the run in {folder} was started with {named}",
-            remedy="repeat its options, or choose another folder with --output",
-        )
+        remedy = "repeat its options, or choose another folder with --output"
+        raise DataError(f"the run in {folder} was started with {named}", remedy=remedy)
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -99,7 +106,7 @@ def _shown(value: Any) -> str:
 
 
 def is_finished(folder: Path) -> bool:
-    """The configuration is what is written last."""
+    """Whether the model is saved; its configuration is written last."""
     return (folder / "config.json").is_file()
 
 
@@ -119,12 +126,9 @@ def _history(path: Path) -> list[dict[str, float]]:
 
 def load_run(folder: Path) -> Learner:
     """The trained model."""
-    from contiformer.estimators import Learner  # noqa: PLC0415
-
     if not is_finished(folder) and histories(folder):
-        raise DataError(
-            "this run is not finished", file=folder, remedy="start the same `contiformer train` again: it goes on"
-        )
+        remedy = "start the same `contiformer train` again: it goes on"
+        raise DataError("this run is not finished", file=folder, remedy=remedy)
     return Learner.load(folder)
 
 

@@ -1,45 +1,44 @@
-"""The parameters of an estimator from a YAML file and from ``--set``, checked one by one."""
+"""Parameters of an estimator from a YAML file and from ``--set``, checked one by one.
+
+A parameter that is a dataclass, such as ``training``, may be given as a mapping (``training: {max_epochs: 2}``,
+``training.max_epochs=2``), or its fields beside the other parameters (``max_epochs: 2``), which is how they come out.
+"""
 
 from __future__ import annotations
 
-import types
-import typing
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
+import yaml
 
-from contiformer.data.errors import DataError, did_you_mean
-from contiformer.data.readers.text import read_text
-
-if TYPE_CHECKING:
-    from contiformer.estimators import Estimator
+from contiformer.data import DataError, did_you_mean, read_text
+from contiformer.estimators.input_checks import described, fits
+from contiformer.estimators.store import with_present_names
 
 #: Given by options of the command line, and not part of a configuration.
 _OPTION_FOR = {"run_dir": "--output"}
-_WORDS = {int: "a whole number", float: "a number", str: "a word", dict: "a mapping", type(None): "null"}
+_WORDS = {dict: "a mapping", NoneType: "null", tuple: "a list"}
 
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The mapping in a YAML (or JSON) file; of the ``config.json`` of a run its parameters."""
-    import yaml  # noqa: PLC0415
-
     try:
         content = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        what = getattr(error, "problem", None) or "it cannot be understood"
+        problem = f"this is no YAML ({getattr(error, 'problem', None) or 'it cannot be understood'})"
         row = None if mark is None else mark.line + 1
-        raise DataError(
-            f"this is no YAML ({what})", file=path, row=row, remedy="write lines like 'd_model: 32'"
-        ) from None
+        raise DataError(problem, file=path, row=row, remedy="write lines like 'd_model: 32'") from None
     if not isinstance(content, dict):
         raise DataError("this is no list of settings", file=path, remedy="write lines like 'd_model: 32'")
     if "parameters" in content and "format" in content:
-        saved = dict(content["parameters"])
-        return {name: value for name, value in saved.items() if name not in _OPTION_FOR}
+        return {
+            name: value for name, value in with_present_names(content["parameters"]).items() if name not in _OPTION_FOR
+        }
     return content
 
 
@@ -47,11 +46,10 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
     """``["d_model=32", "backbone_options.n_heads=2"]`` as a mapping; values are read as YAML.
 
     Example:
+        >>> from contiformer.cli.settings import parse_assignments
         >>> parse_assignments(["d_model=32", "backbone_options.n_heads=2"])
         {'d_model': 32, 'backbone_options': {'n_heads': 2}}
     """
-    import yaml  # noqa: PLC0415
-
     found: dict[str, Any] = {}
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
@@ -71,7 +69,7 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Both, the second winning; mappings within are merged in the same way."""
     both = dict(first)
     for name, value in second.items():
@@ -80,66 +78,69 @@ def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
-def checked(kind: type[Estimator], settings: dict[str, Any], origin: str) -> dict[str, Any]:
-    """The settings as the estimator takes them.
+def checked(kind: type, settings: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The settings as the estimator takes them, fields of nested dataclasses beside the others.
+
+    Args:
+        kind: the estimator, or any dataclass.
+        settings: by name.
+        origin: of the settings, for errors.
 
     Raises:
-        typer.BadParameter: for a key it has not, or a value of another type.
+        typer.BadParameter: for an unknown key, or a value of another type.
     """
-    hints = typing.get_type_hints(kind)
-    known = [field.name for field in fields(kind) if field.name not in _OPTION_FOR]
-    result = {}
+    hints = get_type_hints(kind)
+    own = {one.name: hints[one.name] for one in fields(kind)}
+    nested = {name: inner for name, hint in own.items() if (inner := _dataclass_in(hint)) is not None}
+    home = {one.name: inner for inner in nested.values() for one in fields(inner)}
+    known = sorted({*own, *home} - set(_OPTION_FOR))
+    result: dict[str, Any] = {}
     for name, value in settings.items():
         if name in _OPTION_FOR:
             raise typer.BadParameter(f"{name} is not set here, use {_OPTION_FOR[name]}.", param_hint=origin)
         if name not in known:
-            advice = did_you_mean(str(name), sorted(known))
+            advice = did_you_mean(str(name), known)
             raise typer.BadParameter(f"{kind.__name__} has no parameter {name!r}; {advice}.", param_hint=origin)
-        fits, converted = _converted(value, hints[name])
-        if not fits:
-            raise typer.BadParameter(f"{name} must be {in_words(hints[name])}, not {value!r}.", param_hint=origin)
-        result[name] = converted
+        if name in nested and isinstance(value, Mapping):
+            inside = checked(nested[name], value, origin)
+            twice = next((inner for inner in inside if inner in settings), None)
+            if twice is not None:
+                raise typer.BadParameter(f"{twice} is given twice, also as {name}.{twice}.", param_hint=origin)
+            result |= inside
+            continue
+        hint = own[name] if name in own else get_type_hints(home[name])[name]
+        converted = _from_yaml(value, hint)
+        if not fits(converted, hint):
+            raise typer.BadParameter(f"{name} must be {_in_words(hint)}, not {value!r}.", param_hint=origin)
+        if name not in nested:  # null there means that nothing is set
+            result[name] = converted
     return result
 
 
-def in_words(hint: Any) -> str:
-    """What a value has to be."""
+def _dataclass_in(hint: Any) -> type | None:
+    """The dataclass of a hint such as ``TrainingOptions | None``."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return next((part for part in parts if isinstance(part, type) and is_dataclass(part)), None)
+
+
+def _in_words(hint: Any) -> str:
+    """A type in the words of YAML."""
     if get_origin(hint) is Literal:
-        return " or ".join(repr(choice) for choice in get_args(hint))
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(in_words(part) for part in get_args(hint))
-    if get_origin(hint) in (list, tuple):
-        return "a list"
-    return _WORDS.get(get_origin(hint) or hint, str(hint))
+        return " or ".join(map(repr, get_args(hint)))
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(_in_words, get_args(hint)))
+    return "a mapping" if is_dataclass(hint) else _WORDS.get(get_origin(hint) or hint, described(hint))
 
 
-def _converted(value: Any, hint: Any) -> tuple[bool, Any]:  # noqa: PLR0911
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        # a number that is written as a word, such as 1e-3, which YAML takes for one, is a number where both are allowed
-        attempts = [_converted(value, part) for part in sorted(inner, key=lambda part: part is str)]
-        return next((attempt for attempt in attempts if attempt[0]), (False, value))
-    if origin is Literal:
-        return value in inner, value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            return False, value
-        each = [inner[0]] * len(value) if Ellipsis in inner else list(inner)
-        parts = [_converted(item, part) for item, part in zip(value, each, strict=False)]
-        return len(each) == len(value) and all(fits for fits, _ in parts), tuple(item for _, item in parts)
-    if hint is Any:
-        return True, value
-    if hint is float:
-        return _as_float(value)
-    if isinstance(value, bool):
-        return hint is bool, value
-    return isinstance(value, origin or hint), value
-
-
-def _as_float(value: Any) -> tuple[bool, Any]:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return False, value
-    try:
-        return True, float(value)
-    except ValueError:
-        return False, value
+def _from_yaml(value: Any, hint: Any) -> Any:
+    """Lists as tuples, and numbers that YAML takes for words, such as 1e-3, as numbers."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if isinstance(value, list):
+        inner = next((get_args(kind) for kind in kinds if get_origin(kind) is tuple), None)
+        return value if inner is None else tuple(_from_yaml(item, inner[0]) for item in value)
+    if float in kinds and not (isinstance(value, bool) or (isinstance(value, int) and int in kinds)):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            return value
+    return value

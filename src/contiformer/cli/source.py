@@ -1,74 +1,119 @@
-"""Where the series of a run come from: a file, the catalogue, or a generator; and which of them are for the test."""
+"""Data sources of a run: a file, a set of the catalogue or a generator, divided into training and test."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from contiformer.cli.files import ENDINGS, ending_of, read_file
-from contiformer.data.catalog import registry, store
-from contiformer.data.catalog.drop import drop_points
-from contiformer.data.catalog.forecasting import PAPER_LENGTHS, load_forecasting, windows
-from contiformer.data.cuts import cut_windows
-from contiformer.data.errors import DataError, did_you_mean
-from contiformer.data.series_set import SeriesSet
+from contiformer.cli.files import EVENT_ENDINGS, SERIES_ENDINGS, ending_of, read_event_file, read_series_file
+from contiformer.data import DataError, EventSet, SeriesSet, catalog, cut_windows, did_you_mean, without_features
 from contiformer.data.synthetic import GENERATORS
+from contiformer.estimators.event_tables import EventColumns, Events
 from contiformer.estimators.tables import Columns, without_answers
 
 if TYPE_CHECKING:
-    from contiformer.estimators import Estimator, Forecaster
+    from contiformer.estimators import Estimator, EventPredictor, Forecaster
 
-Kind = Literal["file", "generated", "classification", "forecasting", "clinical"]
-EVENTS = "use `contiformer train events` with it"
-#: Of a generated set, unless another is given: the paper's 200 spirals for training and 100 for the test.
+EVENT_GENERATORS = ("hawkes", "poisson", "synthetic", "synthetic-expected")
+#: Test share of a generated set, unless another is given: the paper's 200 spirals for training and 100 for the test.
 GENERATED_TEST = 1 / 3
-#: What is tested on where a set has no test part of its own.
+GENERATED_EVENTS_TEST = 0.2
+#: The test part of sets that have none of their own.
 _TESTED_ON = {"PhysioNet2012-A": "PhysioNet2012-B"}
+_USE_EVENTS = "use `contiformer train events` with it"
+_MORE_SEQUENCES = "name the column that tells sequences apart with --id"
+
+
+def kind_of(data: str) -> str:
+    """Of a name or path that :func:`find_data` gave: "file", "generated", or the task in the catalogue."""
+    if Path(data).is_absolute():
+        return "file"
+    return "generated" if data in GENERATORS else catalog.dataset_info(data).task
+
+
+def find_data(data: str, *, events: bool) -> str:
+    """The name as the catalogue or the generators have it, or an absolute path.
+
+    Raises:
+        DataError: there is no such name or file, with the nearest name; or it is for other tasks.
+    """
+    tasks = {info.name: info.task for info in catalog.DATASETS.values()}
+    made = [name for name in GENERATORS if events == (name in EVENT_GENERATORS)]
+    public = [name for name, task in tasks.items() if events == (task == "events")]
+    lower = data.lower()
+    found = {name.lower(): name for name in (*made, *public)}.get(lower)
+    if found is not None:
+        return found
+    path = Path(data).expanduser()
+    if path.exists():
+        return str(path.resolve())
+    if path.is_absolute() or ending_of(path) in (EVENT_ENDINGS if events else SERIES_ENDINGS) or "/" in data:
+        raise DataError("there is no such file", file=data, remedy="check the path")
+    advice = did_you_mean(data, [*public, *made])
+    other = next((name for name in tasks if name.lower() == lower), None)
+    if events and other is not None:
+        raise DataError(f"{data} is a set for {tasks[other]}, not of events", remedy=advice)
+    if events:
+        raise DataError(f"there is no set of events and no file {data!r}", remedy=advice)
+    if lower in EVENT_GENERATORS:
+        raise DataError(f"{lower} makes events", remedy=_USE_EVENTS)
+    if other is not None:
+        raise DataError(f"{other} is a set of events", remedy=_USE_EVENTS)
+    raise DataError(f"there is no data set and no file {data!r}", remedy=advice)
+
+
+def share_of(text: str | None) -> float | None:
+    """The share that is written there, None where it is something else."""
+    try:
+        share = float(text or "")
+    except ValueError:
+        return None
+    if not 0 < share < 1:
+        raise DataError(f"a share of {text} cannot be tested on", remedy="pass --test 0.2, a file or a data set")
+    return share
 
 
 @dataclass(frozen=True)
 class Source:
-    """All that has to be known to read the series of a run again.
+    """All that is needed to read the data of a run again.
 
     Attributes:
         data: name or absolute path.
         columns: of a table.
-        duplicates: what to do with two rows of a series at one time.
         test: name or path of other data, or a share of these; None: the test part of a set that has one.
-        drop: share of the points of each series that is left out.
-        seed: of what is left out, and of which series are for the test.
-        options: of a generator.
+        seed: of the division into training and test, and of dropped points.
     """
 
+    #: The items of the data, for messages.
+    items: ClassVar[str]
+
     data: str
-    columns: Columns = field(default_factory=Columns)
-    duplicates: str = "error"
+    columns: Any = None
     test: str | None = None
-    drop: float = 0.0
     seed: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, data: str, **others: Any) -> Source:
-        """With the name as the catalogue writes it, or the path made absolute; an unknown one is refused."""
-        test = others.pop("test", None)
+    def of(cls, data: str, *, test: str | None = None, **others: Any) -> Self:
+        """With names and paths as :func:`find_data` gives them."""
+        events = issubclass(cls, EventSource)
         if test is not None and share_of(test) is None:
-            test = _resolved(test)
-        return cls(_resolved(data), test=test, **others)
+            test = find_data(test, events=events)
+        return cls(find_data(data, events=events), test=test, **others)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Source:
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """Back from :meth:`to_dict`, also after a trip through JSON."""
         known = {one.name for one in fields(cls)}
-        return cls(**{**{k: v for k, v in saved.items() if k in known}, "columns": Columns.from_dict(saved["columns"])})
+        columns = cls("").columns.from_dict(saved["columns"])
+        return cls(**{**{k: v for k, v in saved.items() if k in known}, "columns": columns})
 
     @property
     def name(self) -> str:
@@ -76,42 +121,84 @@ class Source:
         return Path(self.data).name.split(".")[0] if kind_of(self.data) == "file" else self.data
 
     @property
+    def test_data(self) -> str | None:
+        """The name or path of the test data, where they are others."""
+        return self.test if share_of(self.test) is None else None
+
+
+@dataclass(frozen=True)
+class SeriesSource(Source):
+    """The source of series.
+
+    Attributes:
+        duplicates: policy for two rows of a series at one time.
+        drop: share of the points of each series that is left out.
+        options: of a generator.
+    """
+
+    items: ClassVar[str] = "series"
+
+    columns: Columns = field(default_factory=Columns)
+    duplicates: str = "error"
+    drop: float = 0.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
     def variant(self) -> str:
-        """What else names of runs tell."""
+        """Further words in the names of runs."""
         return f"-drop{self.drop:g}" if self.drop else ""
 
-    def lengths(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """History and horizon of the paper's tables for the sets that are in them, where none are given."""
+    def lengths(self) -> dict[str, int]:
+        """History and horizon of the paper's tables for the sets that are in them."""
         if kind_of(self.data) != "forecasting":
-            return parameters
-        history, horizons = PAPER_LENGTHS[self.data]
-        return {"history": history, "horizon": horizons[0]} | parameters
+            return {}
+        history, horizons = catalog.PAPER_LENGTHS[self.data]
+        return {"history": history, "horizon": horizons[0]}
 
     def training(self, task: str, parameters: Mapping[str, Any]) -> tuple[SeriesSet, SeriesSet | None, Columns]:
         """Series to train on, those to validate on where the set prescribes them, and the columns of a table."""
-        kind, columns = kind_of(self.data), self.columns
+        kind = kind_of(self.data)
         if kind == "forecasting" and task == "forecasting":
             training, validation = (self._windows(part, parameters) for part in ("train", "val"))
-            return training, validation, columns
+            return training, validation, self.columns
         data, columns = self._read(self.data, "train")
         if kind in ("file", "generated"):
             data = self._divided(data, task)[0]
-        if task == "forecasting":
-            data = without_answers(data)
-        return data, None, columns
+        return without_answers(data) if task == "forecasting" else data, None, columns
 
     def testing(self, estimator: Estimator) -> SeriesSet | None:
         """Series to test on; None where there are none."""
-        if self.test is not None and share_of(self.test) is None:
-            found = self._test_of(self.test, estimator)
-        elif kind_of(self.data) in ("file", "generated"):
+        kind, other = kind_of(self.data), self.test_data
+        if other is None and kind in ("file", "generated"):
             found = self._held_out(estimator)
         else:
-            other = self.data if kind_of(self.data) != "clinical" else _TESTED_ON.get(self.data)
-            found = self._test_of(other, estimator) if other is not None and _has_test_part(other) else None
+            if other is None:
+                own = _TESTED_ON.get(self.data) if kind == "clinical" else self.data
+                other = own if own is not None and _has_test_part(own) else None
+            found = None if other is None else self._test_of(other, estimator)
         if found is None or estimator.task_name != "forecasting" or found.lazy:  # windows are lazy, and have targets
             return found
         return without_answers(found)
+
+    def check_test(self, training: SeriesSet) -> None:
+        """Read a test file once."""
+        if self.test_data is not None and kind_of(self.test_data) == "file":
+            read_series_file(Path(self.test_data), self.columns, duplicates=self.duplicates)
+
+    def other(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet | None:
+        """Other series with answers; of a set with parts its test part."""
+        found = find_data(data, events=False)
+        return replace(self, data=found, test=found, columns=_columns_of_run(estimator, columns)).testing(estimator)
+
+    def inputs(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet:
+        """Other series, whose labels and targets may be missing."""
+        found = find_data(data, events=False)
+        if kind_of(found) == "file":
+            roles = _columns_of_run(estimator, columns)
+            return read_series_file(Path(found), roles, duplicates=self.duplicates, answers=False)[0]
+        series = SeriesSource(found, test=found).testing(estimator)
+        assert series is not None
+        return series
 
     def _test_of(self, data: str, estimator: Estimator) -> SeriesSet | None:
         if kind_of(data) == "generated" and data == self.data:
@@ -125,104 +212,156 @@ class Source:
 
     def _held_out(self, estimator: Estimator) -> SeriesSet | None:
         """The share of the data that was not trained on."""
-        share = None if self.test is None else share_of(self.test)
-        generated = kind_of(self.data) == "generated"
+        share, generated = share_of(self.test), kind_of(self.data) == "generated"
         if share is None and not generated:
             return None
         data = self._read(self.data, "train")[0]
-        if estimator.task_name == "forecasting" and share is not None and not generated:
-            return _last_windows(data, share, cast("Forecaster", estimator))
-        return self._divided(data, estimator.task_name)[1]
+        if estimator.task_name != "forecasting" or share is None or generated:
+            return self._divided(data, estimator.task_name)[1]
+        # what lies exactly on the border is for the test
+        between = [(float(np.nextafter(border, -np.inf)), np.inf) for border in _borders(data, share)]
+        forecaster = cast("Forecaster", estimator)
+        return cut_windows(without_answers(data), forecaster._history, forecaster._reach(), between=between)
 
     def _read(self, data: str, part: str) -> tuple[SeriesSet, Columns]:
         kind, columns = kind_of(data), self.columns
         if kind == "file":
-            found, columns = read_file(Path(data), columns, duplicates=self.duplicates)
+            found, columns = read_series_file(Path(data), columns, duplicates=self.duplicates)
         elif kind == "generated":
-            found = GENERATORS[data](**{"seed": 0, **self.options})  # type: ignore[assignment]
-        elif kind == "classification":
-            found = registry.get(data).load(split=part)
+            found = cast("SeriesSet", GENERATORS[data](**{"seed": 0, **self.options}))
         else:
-            found = registry.get(data).load()
-        return (drop_points(found, self.drop, self.seed) if self.drop else found), columns
+            found = catalog.dataset_info(data).load(**({"split": part} if kind == "classification" else {}))
+        return self._dropped(found), columns
 
     def _windows(self, part: str, parameters: Mapping[str, Any]) -> SeriesSet:
-        found = windows(load_forecasting(self.data), part, parameters["history"], parameters["horizon"])
-        return drop_points(found, self.drop, self.seed) if self.drop else found
+        data = catalog.load_forecasting(self.data)
+        return self._dropped(catalog.windows(data, part, parameters["history"], parameters["horizon"]))
+
+    def _dropped(self, data: SeriesSet) -> SeriesSet:
+        return catalog.drop_points(data, self.drop, self.seed) if self.drop else data
 
     def _divided(self, data: SeriesSet, task: str) -> tuple[SeriesSet, SeriesSet | None]:
-        share = None if self.test is None else share_of(self.test)
+        share = share_of(self.test)
         if kind_of(self.data) == "generated":
             last = round((GENERATED_TEST if share is None else share) * len(data))
             return data[: len(data) - last], data[len(data) - last :]
         if share is None:
             return data, None
         if task == "forecasting":
-            return SeriesSet(
-                [one.between(-np.inf, border) for one, border in zip(data, _borders(data, share), strict=True)],
-                schema=data.schema,
-            ), None
+            first = [one.between(-np.inf, border) for one, border in zip(data, _borders(data, share), strict=True)]
+            return SeriesSet(first, schema=data.schema), None
         parts = data.split(1 - share, share, seed=self.seed, stratify=data.classes is not None)
         return parts[0], parts[1]
 
 
-def kind_of(data: str) -> Kind:
-    """What a name or a path stands for.
-
-    Raises:
-        DataError: for one that is neither, with the nearest name.
-    """
-    path = Path(data)
-    if path.is_absolute() or ending_of(path) in ENDINGS or "/" in data:
-        return "file"
-    if data in GENERATORS:
-        return "generated"
-    names = [info.name for info in registry.DATASETS.values() if info.task != "events"]
-    known = {info.name: info.task for info in registry.DATASETS.values()}
-    if data not in known:
-        advice = did_you_mean(data, [*names, *GENERATORS])
-        raise DataError(f"there is no data set and no file {data!r}", remedy=advice)
-    if known[data] == "events":
-        raise DataError(f"{data} is a set of events", remedy=EVENTS)
-    return known[data]  # type: ignore[return-value]
-
-
-def share_of(text: str) -> float | None:
-    """The share that is written there, None where it is something else."""
-    try:
-        share = float(text)
-    except ValueError:
-        return None
-    if not 0 < share < 1:
-        raise DataError(f"a share of {text} cannot be tested on", remedy="pass --test 0.2, a file or a data set")
-    return share
-
-
-def _resolved(data: str) -> str:
-    small = {name.lower(): name for name in (*registry.DATASETS, *GENERATORS)}
-    found = data if Path(data).exists() and data not in GENERATORS else small.get(data.lower(), data)
-    if found in GENERATORS and found.partition("-")[0] in ("synthetic", "hawkes", "poisson"):
-        raise DataError(f"{found} makes events", remedy=EVENTS)
-    if kind_of(found) != "file" and found == small.get(data.lower()):
-        return found
-    path = Path(found).expanduser().resolve()
-    if not path.exists():
-        raise DataError("there is no such file", file=data, remedy="check the path")
-    return str(path)
+def _columns_of_run(estimator: Any, given: Mapping[str, str | None]) -> Any:
+    """The columns that the model was trained on, unless they have other names here."""
+    columns = estimator.columns_
+    other: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if "time" in other and isinstance(columns, Columns) and not columns.values:
+        other["values"] = estimator.schema_.channels
+    return replace(columns, **other)
 
 
 def _has_test_part(name: str) -> bool:
-    info = registry.get(name)
+    info = catalog.dataset_info(name)
     # the first file of a set for classification is its training part
-    return all(store.find(file) is not None for file in info.forms[0].files[info.task == "classification" :])
+    return all(catalog.find_file(file) is not None for file in info.forms[0].files[info.task == "classification" :])
 
 
 def _borders(data: SeriesSet, share: float) -> list[float]:
-    """The time from which on the last ``share`` of each series is."""
+    """The time at which the last ``share`` of each series begins."""
     return [float(one.times[-1] - share * one.span) if len(one) else 0.0 for one in data]
 
 
-def _last_windows(data: SeriesSet, share: float, forecaster: Forecaster) -> SeriesSet:
-    # what lies exactly on the border is for the test
-    between = [(float(np.nextafter(border, -np.inf)), np.inf) for border in _borders(data, share)]
-    return cut_windows(without_answers(data), forecaster._history, forecaster._reach(), between=between)
+@dataclass(frozen=True)
+class EventSource(Source):
+    """The source of event sequences; ``fold`` is that of a set of the catalogue, from 1."""
+
+    items: ClassVar[str] = "sequences"
+
+    columns: EventColumns = field(default_factory=EventColumns)
+    fold: int = 1
+
+    @classmethod
+    def of(cls, data: str, *, test: str | None = None, fold: int | None = None, **others: Any) -> Self:
+        """With names and paths as :func:`find_data` gives them.
+
+        Raises:
+            DataError: also for a fold that does not exist, or a share of a set with a test part of its own.
+        """
+        source = super().of(data, test=test, fold=1 if fold is None else fold, **others)
+        if kind_of(source.data) == "events":
+            catalog.check_fold(source.data, catalog.EVENT_FOLDS.get(source.data, 1), source.fold, "test")
+            if share_of(test) is not None:
+                raise DataError(f"{source.data} has a test part of its own", remedy="leave --test away, or pass a file")
+        elif fold is not None:
+            raise DataError(f"{data} has no folds", remedy="leave --fold away")
+        return source
+
+    @property
+    def variant(self) -> str:
+        """Further words in the names of runs."""
+        return f"-fold{self.fold}" if self.data in catalog.EVENT_FOLDS else ""
+
+    def training(self, *_: Any) -> tuple[Events, Events | None, EventColumns]:
+        """Sequences to train on, those to validate on where the set prescribes them, and the columns of a table."""
+        if kind_of(self.data) == "events":
+            return self._part("train"), self._part("dev"), self.columns
+        kept = self._divided(self._read())[0]
+        if len(kept) < 2:
+            problem = "there is only one sequence to train and to validate on"
+            raise DataError(problem, file=self.data, remedy=_MORE_SEQUENCES)
+        return kept, None, self.columns
+
+    def testing(self, estimator: EventPredictor) -> Events | None:
+        """Sequences to test on; None where there are none."""
+        return self._test(estimator.type_names_)
+
+    def check_test(self, training: Events) -> None:
+        """Read other test data once, with the types of the training."""
+        if self.test_data is not None:
+            self._test(training.data.type_names)
+
+    def other(self, data: str, estimator: EventPredictor, **columns: str | None) -> Events:
+        """Other sequences; of a set with parts its test part, of the fold of the run where it has it."""
+        source = EventSource.of(data, columns=_columns_of_run(estimator, columns))
+        fold = self.fold if self.fold <= catalog.EVENT_FOLDS.get(source.data, 1) else 1
+        return replace(source, fold=fold)._read(estimator.type_names_)
+
+    inputs = other
+
+    def _test(self, type_names: tuple[str, ...]) -> Events | None:
+        if self.test_data is not None:
+            return replace(self, data=self.test_data, test=None)._read(type_names)
+        whole = self._read(type_names)
+        return whole if kind_of(self.data) == "events" else self._divided(whole)[1]
+
+    def _read(self, type_names: tuple[str, ...] | None = None) -> Events:
+        """All sequences; of a set with parts, the test part."""
+        kind = kind_of(self.data)
+        if kind == "file":
+            return read_event_file(Path(self.data), self.columns, type_names)
+        if kind == "events":
+            return self._part("test")
+        return Events(cast("EventSet", GENERATORS[self.data](seed=0)).map(without_features), "set")
+
+    def _part(self, part: str) -> Events:
+        return Events(catalog.load_events(self.data, fold=self.fold, split=part).map(without_features), "set")
+
+    def _divided(self, whole: Events) -> tuple[Events, Events | None]:
+        share = share_of(self.test)
+        if share is None:
+            if kind_of(self.data) == "file":
+                return whole, None
+            share = GENERATED_EVENTS_TEST
+        if len(whole) < 2:
+            problem = "one sequence cannot be divided into training and test"
+            raise DataError(problem, file=self.data, remedy=_MORE_SEQUENCES)
+        kept, tested = whole.data.split(1 - share, share, seed=self.seed)
+        return replace(whole, data=kept), replace(whole, data=tested)
+
+
+def source_class(task: str) -> type[SeriesSource | EventSource]:
+    """The class of sources for a task."""
+    return EventSource if task == "events" else SeriesSource

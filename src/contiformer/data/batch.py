@@ -1,10 +1,10 @@
-"""Series side by side in padded tensors: what a model sees. The one place where padding happens."""
+"""Padded batches of series and of event sequences: the one place where padding happens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,12 +12,41 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from contiformer.data.errors import DataError
+from contiformer.data.events import EventSequence
 from contiformer.data.series import Label, Series
 
 
+class _Padded:
+    """Padded tensors of a batch that move together."""
+
+    times: Tensor
+
+    def __len__(self) -> int:
+        """The number of series or sequences."""
+        return self.times.shape[0]
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
+        """On another device. Times become float32 on one that has no float64 (mps)."""
+        no_double = torch.device(device).type == "mps"
+
+        def move(tensor: Tensor) -> Tensor:
+            kept = tensor.float() if no_double and tensor.dtype == torch.float64 else tensor
+            return kept.to(device, non_blocking=non_blocking)
+
+        return self._map(move)
+
+    def pin_memory(self) -> Self:
+        """In page-locked memory, as a DataLoader with ``pin_memory=True`` asks for."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        tensors = {name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **tensors)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class Batch:
-    """Series in the order they came, none dropped, none sorted.
+class Batch(_Padded):
+    """A padded batch of series, in the order they came.
 
     Attributes:
         times: [B, L] float64; padding repeats the last time of its series.
@@ -28,7 +57,6 @@ class Batch:
         label: [B], numbers of classes (int64) or values (float64).
         target_times, target_values, target_observed, target_lengths: the series to predict, padded in the same way.
         weight: [B], how much each series counts in a loss; None: all the same.
-        ids: the names of the series.
     """
 
     times: Float64[Tensor, "batch points"]
@@ -45,10 +73,6 @@ class Batch:
     weight: Float[Tensor, " batch"] | None = None
     ids: tuple[Any, ...] = ()
 
-    def __len__(self) -> int:
-        """The number of series."""
-        return self.times.shape[0]
-
     @property
     def mask(self) -> Bool[Tensor, "batch points"]:
         """True at points, False in the padding."""
@@ -56,36 +80,40 @@ class Batch:
 
     def __getitem__(self, which: slice) -> Batch:
         """Some of the series; the padding stays as it is."""
-        return self._each(lambda tensor: tensor[which], self.ids[which])
+        return replace(self._map(lambda tensor: tensor[which]), ids=self.ids[which])
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """On another device. Times become float32 on one that has no float64 (mps)."""
-        no_double = torch.device(device).type == "mps"
 
-        def move(tensor: Tensor) -> Tensor:
-            kept = tensor.float() if no_double and tensor.dtype == torch.float64 else tensor
-            return kept.to(device, non_blocking=non_blocking)
+@dataclass(frozen=True)
+class EventBatch(_Padded):
+    """A padded batch of event sequences, in the order they came.
 
-        return self._each(move, self.ids)
+    Attributes:
+        times: [B, L] float64; padding repeats the last time.
+        types: [B, L] int64, 0 in the padding.
+        mask: [B, L], True at events.
+        features: [B, L, F], 0 where unknown, with features_observed.
+        weight: [B], how much each sequence counts in a loss; None: all the same.
+    """
 
-    def pin_memory(self) -> Batch:
-        """In page-locked memory, as a DataLoader with ``pin_memory=True`` asks for."""
-        return self._each(Tensor.pin_memory, self.ids)
+    times: Float64[Tensor, "batch events"]
+    types: Int64[Tensor, "batch events"]
+    mask: Bool[Tensor, "batch events"]
+    features: Float[Tensor, "batch events features"] | None = None
+    features_observed: Bool[Tensor, "batch events features"] | None = None
+    weight: Float[Tensor, " batch"] | None = None
+    ids: tuple[Any, ...] = ()
 
-    def _each(self, change: Any, ids: tuple[Any, ...]) -> Batch:
-        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ids"}
-        changed: dict[str, Any] = {name: None if x is None else change(x) for name, x in tensors.items()}
-        return Batch(**changed, ids=ids)
+    @property
+    def lengths(self) -> Int64[Tensor, " batch"]:
+        """The number of events of each sequence."""
+        return self.mask.sum(1)
 
 
 def collate(series: Sequence[Series], classes: Sequence[Label] | None = None) -> Batch:
-    """Pad to the longest.
-
-    Args:
-        series: with the same channels each.
-        classes: labels are numbered by their place in this list; None: labels are values.
+    """Pad series to the longest; labels are numbered by their place in ``classes``, or are values where it is None.
 
     Example:
+        >>> from contiformer.data import Series, collate
         >>> batch = collate([Series.of([0, 1], [[1.0], [2.0]]), Series.of([5], [[3.0]])])
         >>> batch.times.tolist(), batch.lengths.tolist()
         ([[0.0, 1.0], [5.0, 5.0]], [2, 1])
@@ -104,9 +132,8 @@ def collate(series: Sequence[Series], classes: Sequence[Label] | None = None) ->
         static = torch.from_numpy(np.nan_to_num(stacked).astype(np.float32))
     target: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None] = (None, None, None, None)
     if any(s.target_values is not None for s in series):
-        target = _padded(
-            [_given(s.target_times, "a target") for s in series], [_given(s.target_values, "a target") for s in series]
-        )
+        wanted = [_given(s.target_values, "a target") for s in series]
+        target = _padded([s.target_times for s in series], wanted)
     label = _labels([s.label for s in series], classes)
     ids = tuple(s.id for s in series)
     return Batch(times, values, observed, lengths, static, static_observed, label, *target, ids=ids)
@@ -150,9 +177,8 @@ def _padded(all_times: Sequence[Any], all_values: Sequence[Any]) -> tuple[Tensor
     shape = (len(lengths), int(lengths.max()))
     times = np.zeros(shape)
     values = np.full((*shape, channels.pop()), np.nan, np.float32)
-    for one in all_values:
-        _refuse_too_large(one)
     for row, (t, v) in enumerate(zip(all_times, all_values, strict=True)):
+        _refuse_too_large(v)
         n = len(t)
         if n:
             times[row, :n], times[row, n:] = t, t[-1]
@@ -162,3 +188,19 @@ def _padded(all_times: Sequence[Any], all_values: Sequence[Any]) -> tuple[Tensor
     # many times faster than an assignment through a mask
     padded.nan_to_num_(nan=0.0)
     return torch.from_numpy(times), padded, missing.logical_not_(), torch.from_numpy(lengths)
+
+
+def collate_events(sequences: Sequence[EventSequence]) -> EventBatch:
+    """Pad event sequences to the longest."""
+    if len(sequences) == 0:
+        raise DataError("a batch of no sequences", remedy="pass at least one")
+    bare = sequences[0].features is None
+    if any((s.features is None) != bare for s in sequences):
+        raise DataError("some sequences of the batch have features and some do not")
+    extra = [np.zeros((len(s), 0), np.float32) if s.features is None else s.features for s in sequences]
+    times, features, known, lengths = _padded([s.times for s in sequences], extra)
+    mask = torch.arange(times.shape[1]) < lengths[:, None]
+    types = torch.zeros(times.shape, dtype=torch.int64)
+    types[mask] = torch.from_numpy(np.concatenate([s.types for s in sequences]))
+    ids = tuple(s.id for s in sequences)
+    return EventBatch(times, types, mask, None if bare else features, None if bare else known, ids=ids)

@@ -1,48 +1,37 @@
-"""What sets of series and sets of event sequences have in common: items by position, in memory or not, and splits."""
+"""Base of SeriesSet and EventSet: items by position, in memory or lazy, and random splits."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Int64
 from numpy.typing import NDArray
 
-from contiformer.data import splits
 from contiformer.data.errors import DataError, did_you_mean
 
 
-class Item(Protocol):
-    """Anything with points in time and a name."""
+class _Item(Protocol):
+    """A series or an event sequence."""
 
     @property
-    def times(self) -> NDArray[np.float64]:
-        """When the points are."""
-        ...
-
+    def times(self) -> NDArray[np.float64]: ...
     @property
-    def label(self) -> Any:
-        """What the item is called in training, or None."""
-        ...
-
+    def label(self) -> Any: ...
     @property
-    def id(self) -> Any:
-        """Its name, or None."""
-        ...
-
-    def __len__(self) -> int:
-        """The number of points."""
-        ...
+    def id(self) -> Any: ...
+    def __len__(self) -> int: ...
 
 
-T = TypeVar("T", bound=Item)
-T_co = TypeVar("T_co", bound=Item, covariant=True)
+T = TypeVar("T", bound=_Item)
+T_co = TypeVar("T_co", bound=_Item, covariant=True)
 
 
 class Lazy(Protocol[T_co]):
-    """Items that are read when they are asked for, with what has to be known of them before.
+    """A lazy source of items, read on access.
 
     ``lengths`` [n] is the number of points of each; ``blocks`` [n] never decreases and tells which items are read
     together, so that a sampler can visit one block after another.
@@ -53,39 +42,47 @@ class Lazy(Protocol[T_co]):
 
     def __len__(self) -> int:
         """The number of items."""
-        ...
 
     def __getitem__(self, index: int) -> T_co:
         """Read one item."""
-        ...
 
 
-class _Chosen(Generic[T]):
-    """Some items of a lazy source, changed by a function on their way out."""
+class LazyItems(Generic[T]):
+    """A lazy source of items that a function makes on access; it is pickled for worker processes."""
 
-    def __init__(self, source: Lazy[T], which: NDArray[np.int64], change: Callable[[T], T] | None = None) -> None:
-        self.source, self.which, self.change = source, which, change
-        self.lengths, self.blocks = source.lengths[which], source.blocks[which]
+    def __init__(
+        self, lengths: NDArray[np.int64], make: Callable[[int], T], blocks: NDArray[np.int64] | None = None
+    ) -> None:
+        self.lengths, self._make = lengths, make
+        self.blocks = np.zeros(len(lengths), np.int64) if blocks is None else blocks
 
     def __len__(self) -> int:
-        return len(self.which)
+        """The number of items."""
+        return len(self.lengths)
 
     def __getitem__(self, index: int) -> T:
-        item = self.source[int(self.which[index])]
-        return item if self.change is None else self.change(item)
+        """Make one item."""
+        return self._make(index)
+
+
+def _selected(items: Sequence[T] | Lazy[T], which: NDArray[np.int64], index: int) -> T:
+    return items[int(which[index])]
+
+
+def _changed(items: Sequence[T] | Lazy[T], change: Callable[[T], T], index: int) -> T:
+    return change(items[index])
 
 
 class Collection(ABC, Generic[T]):
-    """Items by position. Subclasses say what else they know about all of them in :meth:`_like`.
+    """Items by position: a list, or a :class:`Lazy` source for sets larger than memory.
 
-    ``items`` is a list, or a :class:`Lazy` source for sets larger than memory. ``notes`` counts what a reader
-    skipped or merged on the way here, by description.
+    ``notes`` counts what a reader skipped or merged, by description.
     """
 
     def __init__(self, items: Sequence[T] | Lazy[T], notes: Mapping[str, int] | None = None) -> None:
         self.lazy = hasattr(items, "blocks")
         self._items: Sequence[T] | Lazy[T] = items if self.lazy else list(items)  # type: ignore[arg-type]
-        self.notes = dict(notes or {})
+        self.notes = {what: count for what, count in (notes or {}).items() if count}
 
     @abstractmethod
     def _like(self, items: Sequence[T] | Lazy[T]) -> Self:
@@ -128,7 +125,7 @@ class Collection(ABC, Generic[T]):
 
     @property
     def blocks(self) -> Int64[np.ndarray, " n"]:
-        """Which items are read together: all of them where they are in memory."""
+        """The number of the block of each item, which is read together; 0 in memory."""
         return self._items.blocks if self.lazy else np.zeros(len(self), np.int64)  # type: ignore[union-attr]
 
     @property
@@ -149,13 +146,14 @@ class Collection(ABC, Generic[T]):
             raise IndexError(f"positions {index.min()} to {index.max()} in a set of {len(self)}")
         index = index % max(1, len(self))
         if self.lazy:
-            return self._like(_Chosen(self._items, index))  # type: ignore[arg-type]
+            chosen = partial(_selected, self._items, index)
+            return self._like(LazyItems(self.lengths[index], chosen, self.blocks[index]))
         return self._like([self._items[int(i)] for i in index])
 
     def map(self, change: Callable[[T], T]) -> Self:
         """Every item changed; at once in memory, and on reading otherwise."""
         if self.lazy:
-            return self._like(_Chosen(self._items, np.arange(len(self)), change))  # type: ignore[arg-type]
+            return self._like(LazyItems(self.lengths, partial(_changed, self._items, change), self.blocks))
         return self._like([change(item) for item in self])
 
     def in_memory(self) -> Self:
@@ -171,13 +169,38 @@ class Collection(ABC, Generic[T]):
             >>> [len(part) for part in whole.split(0.8, 0.2)]
             [8, 2]
         """
-        labels = self.labels if stratify else None
-        return tuple(self.select(part) for part in splits.by_share(len(self), shares, seed, labels))
+        if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+            raise DataError(f"shares {shares} do not make up a whole", remedy="pass two or more that add up to 1")
+        edges = np.cumsum(shares)[:-1]
+        order, codes = self._shuffled(seed, stratify)
+        cuts = np.round(edges * len(self)).astype(np.int64)
+        parts = list(np.split(order, cuts)) if codes is None else _stratified(order, codes, edges)
+        for share, part in zip(shares, parts, strict=True):
+            if len(part) == 0 and len(self):
+                raise DataError(f"a share of {share:g} of {len(self)} items is nothing", remedy="make it larger")
+        return tuple(self.select(np.sort(part)) for part in parts)
 
     def k_fold(self, k: int, *, seed: int = 0, stratify: bool = False) -> list[tuple[Self, Self]]:
-        """``k`` pairs (rest, fold): each item is in exactly one of the folds."""
-        labels = self.labels if stratify else None
-        return [(self.select(rest), self.select(fold)) for rest, fold in splits.k_fold(len(self), k, seed, labels)]
+        """``k`` pairs (rest, fold): each item is in one fold; folds differ in size by one at most, also by label."""
+        if not 2 <= k <= len(self):
+            problem = f"{len(self)} items cannot make {k} folds"
+            raise DataError(problem, remedy="pass k between 2 and the number of items")
+        fold = np.empty(len(self), np.int64)
+        fold[self._shuffled(seed, stratify)[0]] = np.arange(len(self)) % k
+        return [(self.select(fold != n), self.select(fold == n)) for n in range(k)]
+
+    def _shuffled(self, seed: int, stratify: bool) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+        """A random order, label after label with ``stratify``, and then the number of the label of each."""
+        order = np.random.default_rng(seed).permutation(len(self))
+        if not stratify:
+            return order, None
+        labels = self.labels
+        if any(label is None for label in labels):
+            raise DataError("stratified splits need a label for every item", remedy="pass stratify=False")
+        known = {label: code for code, label in enumerate(sorted(set(labels), key=str))}
+        codes = np.array([known[label] for label in labels], dtype=np.int64)[order]
+        by_label = np.argsort(codes, kind="stable")
+        return order[by_label], codes[by_label]
 
     def with_ids(self, ids: Iterable[Hashable]) -> Self:
         """The items with these names, in this order."""
@@ -194,3 +217,21 @@ class Collection(ABC, Generic[T]):
         """All items but those with these names."""
         unwanted = set(ids)
         return self.select([i for i, name in enumerate(self.ids) if name not in unwanted])
+
+
+def _stratified(
+    order: NDArray[np.int64], codes: NDArray[np.int64], edges: NDArray[np.float64]
+) -> list[NDArray[np.int64]]:
+    """Cut every label's run at the edges; rounding carries over from label to label, so that totals come out right."""
+    parts: list[list[NDArray[np.int64]]] = [[] for _ in range(len(edges) + 1)]
+    seen = 0
+    given = np.zeros(len(edges), np.int64)
+    for code in np.unique(codes):
+        run = order[codes == code]
+        seen += len(run)
+        wanted = np.round(edges * seen).astype(np.int64) - given
+        cuts = np.clip(np.maximum.accumulate(wanted), 0, len(run))
+        given += cuts
+        for part, piece in zip(parts, np.split(run, cuts), strict=True):
+            part.append(piece)
+    return [np.concatenate(part) if part else order[:0] for part in parts]

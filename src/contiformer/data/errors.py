@@ -1,18 +1,22 @@
-"""The one error for data that cannot be taken as they are."""
+"""DataError, the one error for bad input, and suggestions for unknown names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike, fspath
 
+PathText = str | PathLike[str]
+
 
 class DataError(ValueError):
-    """Says what is wrong, where (file, row, column), and what to do about it.
+    """Bad input: what is wrong, where (file, row, column), and what to do about it.
 
     Rows are counted from 1 as an editor shows them: line numbers of a text file, data rows of a table.
 
     Example:
+        >>> from contiformer.data import DataError
         >>> raise DataError("time 'noon' is not a number", file="a.csv", row=7, column="hour", remedy="give hours")
         Traceback (most recent call last):
         contiformer.data.errors.DataError: a.csv, row 7, column 'hour': time 'noon' is not a number; give hours
@@ -22,7 +26,7 @@ class DataError(ValueError):
         self,
         problem: str,
         *,
-        file: str | PathLike[str] | None = None,
+        file: PathText | None = None,
         row: int | None = None,
         column: str | None = None,
         remedy: str | None = None,
@@ -42,18 +46,22 @@ class DataError(ValueError):
         where = f"{', '.join(place)}: " if place else ""
         return f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
 
-    def within(self, file: str | PathLike[str]) -> DataError:
+    def within(self, file: PathText) -> DataError:
         """The same error, with the file it happened in."""
         return DataError(self.problem, file=file, row=self.row, column=self.column, remedy=self.remedy)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy for an unknown name: the nearest known one, and all of them when they are few.
+@contextmanager
+def naming_file(file: PathText) -> Iterator[None]:
+    """Add the file to every DataError of the block that names none."""
+    try:
+        yield
+    except DataError as error:
+        raise error if error.file is not None else error.within(file) from None
 
-    Example:
-        >>> did_you_mean("hart_rate", ["heart_rate", "pH"])
-        "did you mean 'heart_rate'? There are: heart_rate, pH"
-    """
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A remedy for an unknown name, as in ``did you mean 'heart_rate'? There are: heart_rate, pH``."""
     names = [str(k) for k in known]
     close = get_close_matches(str(name), names, n=1)
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

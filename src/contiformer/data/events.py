@@ -1,4 +1,4 @@
-"""Sequences of events: when, and of which type."""
+"""Event sequences (times, types, features) and sets of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from numpy.typing import ArrayLike, NDArray
 
-from contiformer.data.arrays import as_matrix, plain, same, sort_order, taken
 from contiformer.data.collection import Collection, Lazy
+from contiformer.data.conversion import as_matrix, as_times, plain, same, sort_order, taken
 from contiformer.data.errors import DataError
 from contiformer.data.summary import Summary, summarize
-from contiformer.data.times import as_times
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +25,6 @@ class EventSequence:
         types: [L] int64, from 0.
         features: [L, F], more about each event, NaN where unknown.
         label: of the whole sequence.
-        id: a name.
     """
 
     times: Float64[np.ndarray, " events"]
@@ -45,12 +43,7 @@ class EventSequence:
         label: Any = None,
         id: str | int | None = None,
     ) -> EventSequence:
-        """Check and sort. Without types all events are of type 0.
-
-        Example:
-            >>> EventSequence.of([2.0, 1.0], [0, 1]).types.tolist()
-            [1, 0]
-        """
+        """Check and sort. Without types all events are of type 0."""
         name = "" if id is None else f" of sequence {id!r}"
         stamps = as_times(times, f"times{name}")
         try:
@@ -67,13 +60,8 @@ class EventSequence:
         if extra is not None and len(extra) != len(stamps):
             raise DataError(f"{len(stamps)} times but {len(extra)} rows of features{name}", remedy="give one per time")
         order = sort_order(stamps)
-        return cls(
-            taken(stamps, order),
-            taken(whole, order),
-            None if extra is None else taken(extra, order),
-            plain(label),
-            plain(id),
-        )
+        extra = None if extra is None else taken(extra, order)
+        return cls(taken(stamps, order), taken(whole, order), extra, plain(label), plain(id))
 
     def __len__(self) -> int:
         """The number of events."""
@@ -94,7 +82,7 @@ class EventSequence:
 
 
 def without_features(sequence: EventSequence) -> EventSequence:
-    """Times and types: what the models of the paper see, also where a generator tells more."""
+    """Times and types only."""
     return replace(sequence, features=None)
 
 
@@ -106,6 +94,7 @@ class EventSet(Collection[EventSequence]):
     """Sequences over the same types.
 
     Example:
+        >>> from contiformer.data import EventSequence, EventSet
         >>> data = EventSet([EventSequence.of([0.5, 2.0], [1, 0])], num_types=2)
         >>> len(data), data.num_types
         (1, 2)
@@ -128,10 +117,8 @@ class EventSet(Collection[EventSequence]):
             raise DataError(f"{self.num_types} types of events", remedy=f"number them below {MOST_TYPES}")
         self.type_names = tuple(type_names) if type_names is not None else tuple(map(str, range(self.num_types)))
         if len(self.type_names) != self.num_types or largest >= self.num_types:
-            raise DataError(
-                f"{self.num_types} types with {len(self.type_names)} names, and events of type {largest}",
-                remedy="types count from 0; give a name for each",
-            )
+            problem = f"{self.num_types} types with {len(self.type_names)} names, and events of type {largest}"
+            raise DataError(problem, remedy="types count from 0; give a name for each")
 
     def _like(self, items: Sequence[EventSequence] | Lazy[EventSequence]) -> Self:
         return type(self)(items, num_types=self.num_types, type_names=self.type_names, notes=self.notes)

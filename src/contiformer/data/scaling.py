@@ -1,4 +1,4 @@
-"""Standardised values and times of order one, with statistics from the training data only, saved as JSON."""
+"""Scaling of values and times with statistics of the training data, for series and for event sequences."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
-from contiformer.data.readers.text import read_text, write_text
+from contiformer.data.events import EventSequence, EventSet
+from contiformer.data.files import read_text, write_text
 from contiformer.data.series import Series
 from contiformer.data.series_set import SeriesSet
 
 _FORMAT = 1
 _Numbers = tuple[float, ...]
 Origin = Literal["first", "global"]
-Law = Literal["standard", "normal scores"]
+ScalingLaw = Literal["standard", "normal scores"]
 #: Values and the normal scores that they get, for one channel.
 _Scores = tuple[_Numbers, _Numbers]
 _KNOTS = 33
 #: Values of a channel that its quantiles are taken from, at most.
 _SAMPLE = 2_000_000
+#: Levels of the stored quantiles of waiting times.
+LEVELS = tuple(np.linspace(0.0, 1.0, 65).tolist())
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,11 @@ class Scaling:
         start: the earliest training time.
         unit: what becomes 1; by default the 95 % quantile of the spans of the training series.
         static_mean, static_std, target_mean, target_std: the same for static features and target series.
-        scores, static_scores: with the law "normal scores", for each channel quantiles and what they become: the values
-            get the distribution of a standard normal variable, and outliers end where the others do. There is no way
-            back then.
-
-    Shifting all times, or measuring them in another unit, changes nothing in what comes out.
+        scores, static_scores: with the law "normal scores", for each channel quantiles and their normal scores: values
+            become standard normal, outliers are clipped, and there is no way back.
 
     Example:
+        >>> from contiformer.data import Scaling, Series, SeriesSet
         >>> train = SeriesSet([Series.of([10, 20], [[0.0], [4.0]])])
         >>> scaling = Scaling.fit(train)
         >>> scaled = scaling.apply(train)[0]
@@ -67,10 +68,10 @@ class Scaling:
 
     @classmethod
     def fit(
-        cls, train: SeriesSet, *, origin: Origin = "first", unit: float | None = None, law: Law = "standard"
+        cls, train: SeriesSet, *, origin: Origin = "first", unit: float | None = None, law: ScalingLaw = "standard"
     ) -> Scaling:
         """Statistics of the training series."""
-        if law not in get_args(Law):
+        if law not in get_args(ScalingLaw):
             raise DataError(f"law {law!r} is unknown", remedy="pass 'standard' or 'normal scores'")
         if origin not in ("first", "global"):
             raise DataError(f"origin {origin!r} is unknown", remedy="pass 'first' or 'global'")
@@ -105,41 +106,29 @@ class Scaling:
 
     def apply_to(self, series: Series) -> Series:
         """One series, scaled."""
-        given = (series.channels, _width(series.static, 0), _width(series.target_values, 1))
+        values, static, targets = series.values, series.static, series.target_values
+        given = (series.channels, 0 if static is None else len(static), 0 if targets is None else targets.shape[1])
         known = (len(self.mean), len(self.static_mean), len(self.target_mean))
-        if given[0] != known[0] or any(
-            mine and mine != theirs for mine, theirs in zip(given[1:], known[1:], strict=True)
-        ):
-            raise DataError(
-                f"channels, static features and targets are {given}, the scaling knows {known}",
-                remedy="fit it on data of the same kind",
-            )
-        target_times = None if series.target_times is None else self.times(series.target_times, series)
+        if given[0] != known[0] or given[1] not in (0, known[1]) or given[2] not in (0, known[2]):
+            problem = f"channels, static features and targets are {given}, the scaling knows {known}"
+            raise DataError(problem, remedy="fit it on data of the same kind")
+        if static is not None:
+            scores, mean, std = self.static_scores, self.static_mean, self.static_std
+            static = _scored(static[None], scores)[0] if scores else _scaled(static, mean, std)
         return replace(
             series,
             times=self.times(series.times, series),
-            values=self._values(series.values),
-            static=None if series.static is None else self._static(series.static),
-            target_times=target_times,
-            target_values=None
-            if series.target_values is None
-            else _scaled(series.target_values, self.target_mean, self.target_std),
+            values=_scored(values, self.scores) if self.scores else _scaled(values, self.mean, self.std),
+            static=static,
+            target_times=None if series.target_times is None else self.times(series.target_times, series),
+            target_values=None if targets is None else _scaled(targets, self.target_mean, self.target_std),
         )
-
-    def _values(self, values: NDArray[Any]) -> NDArray[Any]:
-        return _scored(values, self.scores) if self.scores else _scaled(values, self.mean, self.std)
-
-    def _static(self, static: NDArray[Any]) -> NDArray[Any]:
-        if self.static_scores:
-            return _scored(static[None], self.static_scores)[0]
-        return _scaled(static, self.static_mean, self.static_std)
 
     def apply(self, data: SeriesSet) -> SeriesSet:
         """All series, scaled; times are no dates any more, and values have no units."""
         if data.channels != self.channels:
             raise DataError(f"channels {data.channels}, the scaling knows {self.channels}", remedy="give the same ones")
-        schema = replace(data.schema, dates=False, time_unit=None, units=())
-        return data.map(self.apply_to).described(schema)
+        return data.map(self.apply_to).described(replace(data.schema, dates=False, time_unit=None, units=()))
 
     def undo_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """[..., C] back in the units of the data."""
@@ -165,8 +154,7 @@ class Scaling:
                 raise DataError(f"a scaling of format {version}, this version reads {_FORMAT}", remedy="upgrade")
             if data["origin"] not in ("first", "global") or not data["unit"] > 0:
                 raise TypeError("origin or unit")
-            fields: dict[str, Any] = {k: _tuples(v) for k, v in data.items()}
-            return cls(**fields)
+            return cls(**{name: _tuples(value) for name, value in data.items()})
         except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"not a saved scaling ({error})", remedy="fit it again") from None
 
@@ -237,10 +225,6 @@ class _Moments:
         return tuple(self.mean.tolist()), tuple(np.where(varies, np.sqrt(variance), 1.0).tolist())
 
 
-def _width(array: NDArray[Any] | None, axis: int) -> int:
-    return 0 if array is None else int(array.shape[axis])
-
-
 def _unscaled(values: NDArray[Any], mean: _Numbers, std: _Numbers) -> NDArray[Any]:
     kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
     return (values * np.asarray(std) + np.asarray(mean)).astype(kind)
@@ -248,3 +232,92 @@ def _unscaled(values: NDArray[Any], mean: _Numbers, std: _Numbers) -> NDArray[An
 
 def _scaled(values: NDArray[Any], mean: _Numbers, std: _Numbers) -> NDArray[Any]:
     return ((values - np.asarray(mean)) / np.asarray(std)).astype(values.dtype)
+
+
+@dataclass(frozen=True)
+class EventScaling:
+    """Scaling of event times, and statistics of waits and types of the training sequences.
+
+    Times become ``(t - t_first) / unit``: the first event of a sequence is at 0, and the mean wait is 1. A
+    log-likelihood per event is less by ``log unit`` in the data's unit.
+
+    Attributes:
+        unit: the mean time from an event to the next.
+        span: how long the longest sequence is, in units.
+        waits: quantiles of the waits at :data:`LEVELS`, in units.
+        counts: events of each type that are not the first of their sequence.
+        feature_mean, feature_std: of further features of events.
+    """
+
+    unit: float
+    span: float
+    waits: tuple[float, ...]
+    counts: tuple[int, ...]
+    feature_mean: tuple[float, ...] = ()
+    feature_std: tuple[float, ...] = ()
+
+    @classmethod
+    def fit(cls, data: EventSet) -> EventScaling:
+        """Statistics of the training sequences; a DataError where no time passes between events."""
+        waits = [np.diff(sequence.times) for sequence in data]
+        every = np.concatenate(waits) if waits else np.zeros(0)
+        if not len(every):
+            problem = "no sequence has two events, so there is nothing to learn about waiting"
+            raise DataError(problem, remedy="give longer sequences")
+        unit = float(every.mean())
+        if not 0 < unit < np.inf:
+            problem = f"the mean time between events is {unit:g}"
+            raise DataError(problem, remedy="give times that differ, and that are not too large")
+        spans = [float(wait.sum()) for wait in waits if len(wait)]
+        counts = np.zeros(data.num_types, np.int64)
+        for sequence in data:
+            np.add.at(counts, sequence.types[1:], 1)
+        return cls(
+            unit=unit,
+            span=max(1.0, max(spans) / unit),
+            waits=tuple((np.quantile(every, LEVELS) / unit).tolist()),
+            counts=tuple(counts.tolist()),
+            **_feature_statistics(data),
+        )
+
+    def apply(self, data: EventSet) -> EventSet:
+        """All sequences, scaled."""
+        return data.map(self.apply_to)
+
+    def apply_to(self, sequence: EventSequence) -> EventSequence:
+        """One sequence, scaled; a DataError where its features differ from those of the training sequences."""
+        times = (sequence.times - sequence.times[:1]) / self.unit
+        if not self.feature_mean:
+            return replace(sequence, times=times, features=None)
+        found = 0 if sequence.features is None else sequence.features.shape[1]
+        if sequence.features is None or found != len(self.feature_mean):
+            name = "" if sequence.id is None else f" {sequence.id!r}"
+            count = len(self.feature_mean)
+            problem = f"sequence{name} has {found} features of events, others in the training have {count}"
+            raise DataError(problem, remedy="give all sequences the same features, NaN where unknown")
+        return replace(sequence, times=times, features=(sequence.features - self.feature_mean) / self.feature_std)
+
+    def to_json(self) -> str:
+        """For the folder of a model."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> EventScaling:
+        """Back from :meth:`to_json`."""
+        return cls(**{name: _tuples(value) for name, value in json.loads(text).items()})
+
+
+def _feature_statistics(data: EventSet) -> dict[str, tuple[float, ...]]:
+    known = [sequence.features for sequence in data if sequence.features is not None and len(sequence)]
+    if not known:
+        return {}
+    widths = sorted({features.shape[1] for features in known})
+    if len(widths) > 1:
+        problem = f"sequences with {widths[0]} and with {widths[-1]} features of events"
+        raise DataError(problem, remedy="give all sequences the same features, NaN where unknown")
+    every = np.concatenate(known).astype(np.float64)
+    observed = np.isfinite(every)
+    count = np.maximum(1, observed.sum(0))
+    mean = np.where(observed, every, 0).sum(0) / count
+    std = np.sqrt((np.where(observed, every - mean, 0) ** 2).sum(0) / count)
+    return {"feature_mean": tuple(mean.tolist()), "feature_std": tuple(np.where(std > 0, std, 1.0).tolist())}

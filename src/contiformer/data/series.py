@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from numpy.typing import ArrayLike, NDArray
 
-from contiformer.data.arrays import as_matrix, plain, same, sort_order, taken
+from contiformer.data.conversion import as_matrix, as_times, plain, same, sort_order, taken
 from contiformer.data.errors import DataError
-from contiformer.data.times import as_times
 
 Label = str | int | float
 
@@ -28,9 +27,10 @@ class Series:
         target_times, target_values: [M] and [M, K], a series to predict, where there is one.
         id: a name; readers put the one from the data here.
 
-    Use :meth:`of` to make one from anything that looks like it: it sorts by time and checks.
+    Use :meth:`of` to make one: it converts, checks, and sorts by time.
 
     Example:
+        >>> from contiformer.data import Series
         >>> series = Series.of([3.0, 1.0], [[30.0, float("nan")], [10.0, 1.0]], id="a")
         >>> series.times.tolist(), series.values[0].tolist()
         ([1.0, 3.0], [10.0, 1.0])
@@ -56,36 +56,24 @@ class Series:
         target_values: ArrayLike | None = None,
         id: str | int | None = None,
     ) -> Series:
-        """Check and sort.
+        """Convert, check, and sort by time.
 
-        Args:
-            times: [L], real numbers, datetimes or dates, in any order.
-            values: [L, C], or [L] for one channel. NaN or None: not observed.
-            static: [S].
-            label: a class or a number.
-            target_times: [M]; with target_values only: the times themselves when lengths agree.
-            target_values: [M, K] or [M].
-            id: a name for messages and tables.
-
-        Raises:
-            DataError: for shapes that do not fit, or times or values that are infinite or not numbers.
+        ``times`` are real numbers, datetimes or dates, in any order, and ``target_times`` by default the same. Values
+        of one channel may be [L]; NaN or None: not observed.
         """
         name = "" if id is None else f" of series {id!r}"
         stamps, array = as_times(times, f"times{name}"), as_matrix(values, f"values{name}")
         if len(stamps) != len(array):
-            raise DataError(
-                f"{len(stamps)} times but {len(array)} rows of values{name}", remedy="give one row per time"
-            )
+            problem = f"{len(stamps)} times but {len(array)} rows of values{name}"
+            raise DataError(problem, remedy="give one row per time")
         order = sort_order(stamps)
         targets: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
         if target_values is not None:
             wanted = as_matrix(target_values, f"target_values{name}")
             at = stamps if target_times is None else as_times(target_times, f"target_times{name}")
             if len(at) != len(wanted):
-                raise DataError(
-                    f"{len(at)} target times but {len(wanted)} rows of target values{name}",
-                    remedy="pass target_times with one time per row of target_values",
-                )
+                problem = f"{len(at)} target times but {len(wanted)} rows of target values{name}"
+                raise DataError(problem, remedy="pass target_times with one time per row of target_values")
             by_time = sort_order(at)
             targets = (taken(at, by_time), taken(wanted, by_time))
         elif target_times is not None:

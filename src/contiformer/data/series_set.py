@@ -1,4 +1,4 @@
-"""Many series with the same channels."""
+"""SeriesSet: series with the same channels, and the schema that describes them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from contiformer.data.summary import Summary, summarize
 
 @dataclass(frozen=True)
 class Schema:
-    """What all series of a set have in common.
+    """Description of a set: names, units, classes and the meaning of times.
 
     Attributes:
-        channels: names of the channels.
+        channels, static, targets: names of the channels, of the static features and of the target's channels.
         units: a unit for each channel, None where unknown; empty when none is known.
-        static: names of the static features.
-        targets: names of the target's channels.
         classes: the labels that can occur, in the order of their numbers; None when labels are not classes.
         dates: times are seconds since 1970 and stand for dates.
         time_unit: what a time of 1 is, for tables and axes.
@@ -52,6 +50,7 @@ class SeriesSet(Collection[Series]):
     """Series with the same channels, in memory or read when needed.
 
     Example:
+        >>> from contiformer.data import Series, SeriesSet
         >>> data = SeriesSet([Series.of([0, 1, 4], [[1.0], [2.0], [3.0]], id="a")], channels=["pH"])
         >>> len(data), data.channels, data[0].id
         (1, ('pH',), 'a')
@@ -68,12 +67,7 @@ class SeriesSet(Collection[Series]):
     ) -> None:
         """Check that all series have the same channels, static features and targets.
 
-        Args:
-            series: the series, or a lazy source of them.
-            channels: their names; numbered where there are none.
-            classes: labels that can occur, in the order of their numbers.
-            schema: all of that and more at once.
-            notes: counts of what was skipped or merged while reading.
+        ``channels`` and ``classes`` override those of the schema; channels without names are numbered.
         """
         super().__init__(series, notes)
         given = schema or Schema()
@@ -118,15 +112,11 @@ class SeriesSet(Collection[Series]):
         return summarize(self, self.channels, self.notes)
 
     def split_by_time(self, *cuts: float) -> tuple[Self, ...]:
-        """Cut every series at the given times: what is before the first, between, and from the last on.
-
-        A series without a point in a part is left out of that part, and counted in its notes.
-        """
+        """Cut every series at the given times. Series without a point in a part are left out of it, and counted."""
         if list(cuts) != sorted(set(cuts)) or not cuts:
             raise DataError(f"cuts {cuts} do not increase", remedy="pass one or more increasing times")
-        edges = [-np.inf, *cuts, np.inf]
         parts = []
-        for start, end in itertools.pairwise(edges):
+        for start, end in itertools.pairwise([-np.inf, *cuts, np.inf]):
             pieces = [series.between(start, end) for series in self]
             kept = [piece for piece in pieces if len(piece)]
             part = self._like(kept)
@@ -141,15 +131,16 @@ def _completed(schema: Schema, series: SeriesSet) -> Schema:
         return schema
     first = series[0]
     if not schema.channels:
-        schema = replace(schema, channels=_numbered("channel", first.channels))
+        schema = replace(schema, channels=numbered("channel", first.channels))
     if not schema.static and first.static is not None:
-        schema = replace(schema, static=_numbered("static", len(first.static)))
+        schema = replace(schema, static=numbered("static", len(first.static)))
     if not schema.targets and first.target_values is not None:
-        schema = replace(schema, targets=_numbered("target", first.target_values.shape[1]))
+        schema = replace(schema, targets=numbered("target", first.target_values.shape[1]))
     return schema
 
 
-def _numbered(name: str, count: int) -> tuple[str, ...]:
+def numbered(name: str, count: int) -> tuple[str, ...]:
+    """Default names, as in ``channel_0``."""
     return tuple(f"{name}_{n}" for n in range(count))
 
 
@@ -168,10 +159,8 @@ def _check(data: SeriesSet) -> None:
     for n, series in enumerate(data):
         name = f"series {n if series.id is None else repr(series.id)}"
         if series.channels != len(schema.channels):
-            raise DataError(
-                f"{name} has {series.channels} channels, the set has {len(schema.channels)}",
-                remedy="give every series all channels, with NaN where one was not observed",
-            )
+            problem = f"{name} has {series.channels} channels, the set has {len(schema.channels)}"
+            raise DataError(problem, remedy="give every series all channels, with NaN where one was not observed")
         if (0 if series.static is None else len(series.static)) != len(schema.static):
             raise DataError(f"{name} has other static features than the first", remedy="use NaN for what is unknown")
         if (0 if series.target_values is None else series.target_values.shape[1]) != len(schema.targets):

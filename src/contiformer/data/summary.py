@@ -1,4 +1,4 @@
-"""What is in a set, at a glance."""
+"""Summary of a set: counts, quantiles of lengths and gaps, missing shares, labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class Summary:
     """Counts and quantiles of a set.
 
     Attributes:
-        items: how many series or sequences.
         points: times in all of them.
         lengths, gaps, spans: minimum, 5 %, median, 95 %, maximum; empty where there is none.
         missing: for each channel the share of the points at which it was not observed.
@@ -100,16 +99,9 @@ def summarize(data: Collection[Any], channels: Sequence[str], notes: Mapping[str
             labels[str(item.label)] += 1
     missing = {name: 1 - int(seen) / max(1, points) for name, seen in zip(channels, observed, strict=True)}
     known = dict(sorted(labels.items())) if len(labels) <= max(50, len(data) // 20) else {}
-    return Summary(
-        len(data),
-        points,
-        _quantiles(lengths),
-        _quantiles(np.concatenate(gaps) if gaps else np.zeros(0)),
-        _quantiles(np.asarray(spans)),
-        missing,
-        known,
-        dict(notes),
-    )
+    every_gap = np.concatenate(gaps) if gaps else np.zeros(0)
+    quantiles = (_quantiles(lengths), _quantiles(every_gap), _quantiles(np.asarray(spans)))
+    return Summary(len(data), points, *quantiles, missing, known, dict(notes))
 
 
 def _quantiles(values: np.ndarray[Any, Any]) -> tuple[float, ...]:

@@ -15,13 +15,5 @@ ESTIMATORS: dict[str, type[Learner]] = {
     kind.__name__: kind for kind in (Classifier, EventPredictor, Forecaster, Interpolator, Regressor)
 }
 
-__all__ = [
-    "ESTIMATORS",
-    "Classifier",
-    "Estimator",
-    "EventPredictor",
-    "Forecaster",
-    "Interpolator",
-    "Learner",
-    "Regressor",
-]
+__all__ = ["ESTIMATORS", "Estimator", "Learner"]
+__all__ += list(ESTIMATORS)

@@ -1,4 +1,4 @@
-"""What all estimators of series share: reading, scaling, training."""
+"""The base class of estimators on series: parsing, scaling, training, batches."""
 
 from __future__ import annotations
 
@@ -7,28 +7,37 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from contiformer.backbones import check_capabilities, make_backbone
+from contiformer.backbones import backbone_class, check_capabilities, make_backbone
 from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
-from contiformer.data.scaling import Law, Origin, Scaling
+from contiformer.data.scaling import Origin, Scaling, ScalingLaw
 from contiformer.data.series_set import Schema, SeriesSet
-from contiformer.estimators.learner import Learner, first_process
-from contiformer.estimators.limits import refuse_endless, refuse_extreme
-from contiformer.estimators.parameters import check_parameters
-from contiformer.estimators.tables import Columns, Form, read, without_answers
+from contiformer.estimators.input_checks import check_parameters, refuse_endless, refuse_extreme
+from contiformer.estimators.learner import Learner
+from contiformer.estimators.tables import TABLES, Columns, Form, in_order_of, read, without_answers
 from contiformer.tasks.base import SeriesTask
 from contiformer.tasks.inputs import InputOptions, Inputs
-from contiformer.training.trainer import EVALUATION_BATCH, train
+from contiformer.training.options import EVALUATION_BATCH, TrainingOptions
 
 if TYPE_CHECKING:
     from contiformer.estimators.explain import Explanation
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """The training of one member: a task with new weights, scaled series, and all options."""
+
+    task: SeriesTask
+    training: SeriesSet
+    validation: SeriesSet
+    options: TrainingOptions
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -38,10 +47,6 @@ class Estimator(Learner):
     Attributes:
         window: levels of local means shown beside each point, see :class:`~contiformer.tasks.InputOptions`.
         members: models that are trained, each with other series to validate on; their answers are averaged.
-        keep_points, most_points, noise: what a training step sees of each series: a random share of the points, at most
-            so many, with noise of this size beside 1.
-        validation: share of the series (in forecasting from fewer than ten series, of their time) that is held out to
-            choose by: one of round(1 / validation) equal parts.
         scaling: of the values: "standard", by mean and standard deviation; "normal scores", by ranks, for skewed
             channels with outliers; "auto": by ranks where channels are missing at some points, as in clinical records.
         time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
@@ -49,13 +54,16 @@ class Estimator(Learner):
 
     window: int = 3
     members: int = 1
-    keep_points: float = 0.75
-    most_points: int | None = 64
-    noise: float = 0.0
     time_origin: Origin = "first"
     scaling: Literal["auto", "standard", "normal scores"] = "standard"
 
-    # What a subclass says: how its task is made, and what it needs to know of the training data for it.
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        **Learner.training_defaults,
+        "keep_points": 0.75,
+        "most_points": 64,
+    }
+
+    # Hooks of subclasses: the task and its arguments
 
     @abstractmethod
     def _make_task(self, config: dict[str, Any], inputs: Inputs) -> SeriesTask:
@@ -63,14 +71,18 @@ class Estimator(Learner):
 
     @abstractmethod
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
-        """What the task needs to know of the training data: numbers and words for JSON."""
+        """Options of the task that depend on the training data, for JSON."""
+
+    @abstractmethod
+    def _answered(self, data: SeriesSet, y: Any) -> SeriesSet:
+        """The series with their answers, checked."""
 
     def _prepare(self, data: SeriesSet) -> SeriesSet:
         """Check that the data have what is to be learned."""
         return data
 
     def _examples(self, data: SeriesSet) -> SeriesSet:
-        """What there is to learn from: the series themselves, unless a subclass cuts them."""
+        """Training examples: the series themselves, unless a subclass cuts them."""
         return data
 
     def _validation_form(self, data: SeriesSet) -> SeriesSet:
@@ -79,7 +91,8 @@ class Estimator(Learner):
 
     def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
         """Series to train on and to validate on: another fold for each member."""
-        share = self.validation
+        options = self.training_options()
+        share = options.validation
         if not 0 < share <= 0.5:
             raise ValueError(f"validation must be a share above 0 and at most 0.5 of the series, got {share}")
         folds = round(1 / share)
@@ -90,7 +103,7 @@ class Estimator(Learner):
             )
         folds = min(folds, len(data))
         stratify = data.schema.classes is not None
-        return data.k_fold(folds, seed=self.seed, stratify=stratify)[member % folds]
+        return data.k_fold(folds, seed=options.seed, stratify=stratify)[member % folds]
 
     def _description(self) -> dict[str, Any]:
         return {
@@ -115,12 +128,35 @@ class Estimator(Learner):
 
     # Training
 
-    def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
+    def prepare(self, X: Any, y: Any = None, **roles: Any) -> TrainingJob:
+        """The first training of ``fit``, for a training loop of your own; takes the arguments of ``fit``.
+
+        Example:
+            >>> from contiformer import Classifier
+            >>> job = Classifier().prepare([([0.0, 1.0], [[n], [-n]]) for n in range(8)], [0, 1] * 4)
+            >>> len(job.training), len(job.validation)
+            (6, 2)
+        """
+        validation = roles.pop("validation_data", None)
+        return next(self._jobs(*self._parse(X, y, columns_of(**roles), validation)))
+
+    def _parse(
+        self, X: Any, y: Any, columns: Columns, validation_data: Any, *, by_id: bool = True
+    ) -> tuple[SeriesSet, Columns, SeriesSet | None]:
+        """Convert what users give to ``fit``: training series, the roles of columns, validation series."""
+        series, form = read(X, columns, by_id=by_id and y is None)
+        data = self._answered(series, in_order_of(series, y) if form in TABLES else y)
+        if validation_data is None:
+            return data, columns, None
+        given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
+        return data, columns, self._answered(read(given, columns, data.channels)[0], answers)
+
+    def _jobs(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Iterator[TrainingJob]:
+        """Scale and divide the data, and describe the model; a job for each member."""
         check_parameters(self)
         data = self._prepare(data)
         check_capabilities(self.backbone, self._capabilities(), data)
-        folder = None if self.run_dir is None else Path(self.run_dir)
-        options = self._training_options()
+        options = self.training_options()
         self.columns_, self.schema_ = columns, data.schema
         refuse_endless(data)
         # what is held out is not looked at, also not for its mean
@@ -130,7 +166,6 @@ class Estimator(Learner):
         checked = None
         if validation is not None:
             checked = self._validation_form(self.scaling_.apply(self._examples(self._prepare(validation))))
-        kept_out = []
         for member in range(self.members):
             if checked is None:
                 training, held_out = self._parts(data, member)
@@ -140,43 +175,46 @@ class Estimator(Learner):
                 training, judged = self.scaling_.apply(self._examples(data)), checked
             judged, _ = by_length(judged)
             seeded = replace(options, seed=options.seed + 1000 * member)
-            task = self._new_task(seeded.seed)
+            yield TrainingJob(self._new_task(seeded.seed), training, judged, seeded)
+
+    def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
+        folder = None if self.run_dir is None else Path(self.run_dir)
+        held_out = []
+        for member, job in enumerate(self._jobs(data, columns, validation)):
             place = None if folder is None else folder if self.members == 1 else folder / f"member{member}"
-            outcome = train(task, training, judged, seeded, place)
-            task.calibrate(Loader(judged, EVALUATION_BATCH, shuffle=False))
-            kept_out.append(task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)))
-            self.tasks_.append(task)
+            outcome = self._train(job.task, job.training, job.validation, job.options, place)
+            job.task.calibrate(Loader(job.validation, EVALUATION_BATCH, shuffle=False))
+            held_out.append(job.task.evaluate(Loader(job.validation, EVALUATION_BATCH, shuffle=False)))
+            self.tasks_.append(job.task)
             self.outcomes_.append(outcome)
             if outcome.interrupted:
                 break
         self.metrics_ = {
-            "validation": {name: float(np.mean([m[name] for m in kept_out if name in m])) for name in kept_out[0]},
+            "validation": {name: float(np.mean([m[name] for m in held_out if name in m])) for name in held_out[0]},
             "seconds": sum(outcome.seconds for outcome in self.outcomes_),
             "epochs": [len(outcome.history) for outcome in self.outcomes_],
             "training_series": len(data),
         }
-        if folder is not None and first_process():
-            self.save(folder)
+        self._save_run(folder)
         return self
 
     def _capabilities(self) -> Any:
-        return make_backbone(self.backbone, 1, **self._backbone_options()).capabilities
+        return backbone_class(self.backbone).capabilities_for(**self._backbone_options())
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
-        law: Law = "standard" if self.scaling == "auto" else self.scaling
+        law: ScalingLaw = "standard" if self.scaling == "auto" else self.scaling
         if self.scaling == "auto" and has_gaps(data):
             law = "normal scores"
         return Scaling.fit(data, origin=self.time_origin, law=law)
 
     def _describe(self, data: SeriesSet) -> dict[str, Any]:
         """Everything that is needed to build the model again."""
-        gaps, missing = _gaps(data)
         shown: dict[str, Any] = {
             "channels": len(data.channels),
             "static": len(data.schema.static),
             "window": self.window,
-            "spacing": gaps / self.scaling_.unit,
-            "gaps": missing,
+            "spacing": _usual_gap(data) / self.scaling_.unit,
+            "gaps": has_gaps(data),
             "causal": self._capabilities().causal,
         }
         return {
@@ -186,9 +224,9 @@ class Estimator(Learner):
             "task": self._describe_task(data, self.scaling_),
         }
 
-    def _view(self) -> dict[str, Any]:
-        """What a training step sees of a series, see :class:`~contiformer.tasks.view.View`."""
-        return {"keep": self.keep_points, "most": self.most_points, "noise": self.noise}
+    def _augmentation(self) -> dict[str, Any]:
+        """The fields of :class:`~contiformer.tasks.Augmentation`."""
+        return self.training_options().augmentation()
 
     def _input_options(self) -> dict[str, Any]:
         return {}
@@ -215,6 +253,17 @@ class Estimator(Learner):
         """New input: as it is, and scaled for the model, without labels and targets."""
         self._check_fitted()
         data, form = read(X, replace(self.columns_, label=None, targets=()), self.schema_.channels)
+        return (*self._scaled(data, form), form)
+
+    def _read_answered(self, X: Any, y: Any) -> tuple[SeriesSet, SeriesSet]:
+        """Input with answers: with them, and scaled for the model without them."""
+        self._check_fitted()
+        data, form = read(X, self.columns_, self.schema_.channels)
+        answered = self._answered(data, in_order_of(data, y) if form in TABLES else y)
+        return answered, self._scaled(data, form)[1]
+
+    def _scaled(self, data: SeriesSet, form: Form) -> tuple[SeriesSet, SeriesSet]:
+        """The series without answers, and scaled; refuses what the model was not trained for."""
         if form in ("polars", "pandas", "list") and data.schema.dates != self.schema_.dates:
             kinds = ("dates", "numbers") if data.schema.dates else ("numbers", "dates")
             raise DataError(
@@ -229,12 +278,22 @@ class Estimator(Learner):
         bare = without_answers(data)
         scaled = self.scaling_.apply(bare)
         refuse_extreme(scaled)
-        return bare, scaled, form
+        return bare, scaled
 
     def _batches(self, scaled: SeriesSet) -> Iterator[Batch]:
         for batch in Loader(scaled, EVALUATION_BATCH, shuffle=False):
             assert isinstance(batch, Batch)
             yield batch.to(self.tasks_[0].device)
+
+    @torch.no_grad()
+    def _mean_over_members(self, scaled: SeriesSet, method: str) -> NDArray[np.float64]:
+        """The mean of what a method of the members' tasks gives for the series."""
+        scaled, back = by_length(scaled)
+        total: NDArray[np.float64] | float = 0.0
+        for task in self.tasks_:
+            parts = [getattr(task, method)(batch).cpu().numpy() for batch in self._batches(scaled)]
+            total = total + np.concatenate(parts).astype(np.float64)
+        return np.asarray(total)[back] / len(self.tasks_)
 
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> list[NDArray[np.float32]]:
         """States of a member's backbone [Q, d_model] of each series, at its own times or at any others."""
@@ -250,9 +309,9 @@ class Estimator(Learner):
 
 
 def columns_of(
-    id: str | None,
-    time: str | None,
-    values: Sequence[str] | None,
+    id: str | None = None,
+    time: str | None = None,
+    values: Sequence[str] | None = None,
     label: str | None = None,
     static: Sequence[str] = (),
     targets: Sequence[str] = (),
@@ -264,15 +323,11 @@ def columns_of(
     return Columns(id, time, None if values is None else tuple(values), label, tuple(static), tuple(targets))
 
 
-def _gaps(data: SeriesSet) -> tuple[float, bool]:
-    """The usual gap between points, and whether channels are missing at some."""
-    medians, missing = [], False
-    for series in data:
-        gaps = np.diff(series.times)
-        if (gaps > 0).any():
-            medians.append(float(np.median(gaps[gaps > 0])))
-        missing = missing or not bool(series.observed.all())
-    return (float(np.median(medians)) if medians else 1.0), missing
+def _usual_gap(data: SeriesSet) -> float:
+    """The median over the series of the median gap between points at different times."""
+    gaps = [np.diff(series.times) for series in data]
+    medians = [float(np.median(gap[gap > 0])) for gap in gaps if (gap > 0).any()]
+    return float(np.median(medians)) if medians else 1.0
 
 
 def by_length(data: SeriesSet) -> tuple[SeriesSet, NDArray[np.int64]]:

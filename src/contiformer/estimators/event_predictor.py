@@ -1,4 +1,4 @@
-"""Who does what next, and when."""
+"""The event predictor: marked temporal point processes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from contiformer.data.batch import EventBatch, collate_events
+from contiformer.data.conversion import as_times
 from contiformer.data.errors import DataError
-from contiformer.data.event_batch import EventBatch, collate_events
-from contiformer.data.event_scaling import EventScaling
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.loader import Loader
-from contiformer.data.times import as_times
-from contiformer.estimators.event_tables import EventColumns, Events, event_table, names_of, read_events
-from contiformer.estimators.learner import Learner, first_process
-from contiformer.estimators.limits import refuse_long
-from contiformer.estimators.parameters import check_parameters
+from contiformer.data.scaling import EventScaling
+from contiformer.estimators.event_tables import EventColumns, Events, event_table, read_events
+from contiformer.estimators.input_checks import check_parameters, refuse_long
+from contiformer.estimators.learner import Learner
+from contiformer.estimators.tables import names_of
 from contiformer.tasks.events.build import build_model, check_names
-from contiformer.tasks.events.likelihood import intervals, log_likelihood
-from contiformer.tasks.events.next_event import expect, quantile
-from contiformer.tasks.events.quadrature import IntegralRule, RuleName, compensator
-from contiformer.tasks.events.sampling import draw_next
+from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
+from contiformer.tasks.events.next_event import draw_next, expect, quantile
 from contiformer.tasks.events.task import EventTask
-from contiformer.training.trainer import EVALUATION_BATCH, Outcome, train
+from contiformer.training.options import EVALUATION_BATCH, TrainingOutcome
 
 if TYPE_CHECKING:
     from contiformer.estimators.event_stream import EventStream
@@ -54,13 +52,14 @@ class EventPredictor(Learner):
             to "hp", "nhp", "rmtpp" and "sahp", which have a way of their own.
         time_weight, type_weight: of the paper's two further losses.
         integral, nodes: of the likelihood in training, see :class:`~contiformer.tasks.events.IntegralRule`.
-        batch_size: sequences in a step; None: a quarter of them, from 8 to 32, and fewer where they are long.
         num_types: how many there are, where the training data may not have all of them.
-        (all others): see :class:`~contiformer.estimators.learner.Learner`.
+        (all others): see :class:`~contiformer.estimators.learner.Learner`. The batch size, if it is not set, is smaller
+            where sequences are long.
 
     Example:
+        >>> from contiformer import EventPredictor, TrainingOptions
         >>> X = [([0.0, 1.0, 2.0, 3.5], [0, 1, 0, 1])] * 4
-        >>> model = EventPredictor(backbone="hp", verbose=0).fit(X)
+        >>> model = EventPredictor(backbone="hp", training=TrainingOptions(verbose=0)).fit(X)
         >>> model.predict_next(X).columns
         ['id', 'last_time', 'expected_time', 'median_time', 'type', 'probability']
     """
@@ -74,13 +73,17 @@ class EventPredictor(Learner):
     integral: RuleName = "closed"
     nodes: int = 8
     num_types: int | None = None
-    validation: float = 0.1
-    max_epochs: int = 12
-    min_steps: int = 600
-    learning_rate: float = 5e-3
-    weight_decay: float = 0.1
 
     task_name: ClassVar[str] = "events"
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        **Learner.training_defaults,
+        "validation": 0.1,
+        "max_epochs": 12,
+        "min_steps": 600,
+        "learning_rate": 5e-3,
+        "weight_decay": 0.1,
+    }
+    unused_options: ClassVar[frozenset[str]] = Learner.unused_options | {"keep_points", "most_points", "noise", "warp"}
 
     def fit(
         self,
@@ -139,16 +142,16 @@ class EventPredictor(Learner):
             "epochs": [len(outcome.history)],
             "training_series": len(training),
         }
-        if folder is not None and first_process():
-            self.save(folder)
+        self._save_run(folder)
         return self
 
     def _all_types(self) -> list[str] | None:
         return None if self.num_types is None else [str(n) for n in range(self.num_types)]
 
     def _parts(self, data: EventSet) -> tuple[EventSet, EventSet]:
-        if not 0 < self.validation <= 0.5:
-            raise ValueError(f"validation must be a share above 0 and at most 0.5, got {self.validation}")
+        options = self.training_options()
+        if not 0 < options.validation <= 0.5:
+            raise ValueError(f"validation must be a share above 0 and at most 0.5, got {options.validation}")
         data = _with_waits(data)
         if not len(data):
             raise DataError("no sequence has two events", remedy="give longer sequences")
@@ -156,22 +159,18 @@ class EventPredictor(Learner):
             raise DataError(
                 "one sequence cannot be divided into training and validation", remedy="give more, or validation_data="
             )
-        folds = min(round(1 / self.validation), len(data))
-        return data.k_fold(folds, seed=self.seed)[0]
+        folds = min(round(1 / options.validation), len(data))
+        return data.k_fold(folds, seed=options.seed)[0]
 
-    def _learn(self, task: EventTask, training: EventSet, judged: EventSet, folder: Path | None) -> Outcome:
-        if self.backbone != "hp":
-            options = self._training_options()
-            fewer = max(FEWEST, int(EVENTS_IN_A_STEP / max(1.0, float(training.lengths.mean()))))
-            size = self.batch_size or min(fewer, options.batch_for(len(training)))
-            return train(task, training, judged, replace(options, batch_size=size), folder)
-        from contiformer.tasks.events.models.hawkes_fit import fit_hawkes  # noqa: PLC0415
-
+    def _learn(self, task: EventTask, training: EventSet, judged: EventSet, folder: Path | None) -> TrainingOutcome:
         began = clock.perf_counter()
-        found = fit_hawkes(training, decay=task.model.decay, errors=False)  # type: ignore[arg-type]
-        task.model.load_state_dict(found.model.state_dict())
-        task.eval()
-        return Outcome([], 0, clock.perf_counter() - began, 0, False, [])
+        if task.model.fit_directly(training):
+            task.eval()
+            return TrainingOutcome([], 0, clock.perf_counter() - began, 0, False, [])
+        options = self.training_options()
+        fewer = max(FEWEST, int(EVENTS_IN_A_STEP / max(1.0, float(training.lengths.mean()))))
+        size = options.batch_size or min(fewer, options.batch_for(len(training)))
+        return self._train(task, training, judged, replace(options, batch_size=size), folder)
 
     def _new_task(self, seed: int) -> EventTask:
         config = self.config_
@@ -222,8 +221,7 @@ class EventPredictor(Learner):
 
     def _scaled(self, data: EventSet) -> EventSet:
         scaled = self.scaling_.apply(data)
-        if self.config_["backbone"] == "contiformer":
-            refuse_long(scaled, self.scaling_.span)
+        refuse_long(scaled, self.scaling_.span, self._model.longest_span)
         return scaled
 
     def _batches(self, data: EventSet, *, by_length: bool = False) -> Iterator[EventBatch]:
@@ -336,7 +334,7 @@ class EventPredictor(Learner):
     def sample(
         self, sequence: Any, *, until: Any = None, n: int | None = None, draws: int = 1, seed: int = 0
     ) -> list[EventSequence]:
-        """How the sequence may go on: ``draws`` continuations, by thinning with a proven bound.
+        """Sample ``draws`` continuations of the sequence, by thinning with a proven bound.
 
         Args:
             sequence: the history, with at least one event.

@@ -1,74 +1,37 @@
-"""A sequence of events that goes on."""
+"""Event by event: streaming prediction, and one-step-ahead predictions for whole sequences."""
 
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float64, Int64
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from contiformer.backbones.contiformer_backbone import ContiFormerBackbone
-from contiformer.backbones.contiformer_stream import ContiFormerStream
+from contiformer.data.conversion import as_times
 from contiformer.data.errors import DataError
-from contiformer.data.event_batch import EventBatch, collate_events
-from contiformer.data.events import EventSequence
-from contiformer.data.times import as_times
-from contiformer.estimators.limits import refuse_lasting
-from contiformer.tasks.events.encoded import EncodedModel
-from contiformer.tasks.events.encoder import APART, EventEncoder
-from contiformer.tasks.events.memory import Memory
+from contiformer.estimators.input_checks import refuse_lasting
+from contiformer.tasks.events.intensity import Memory
+from contiformer.tasks.events.likelihood import intervals
 from contiformer.tasks.events.next_event import expect, quantile
 
 if TYPE_CHECKING:
     from contiformer.estimators.event_predictor import EventPredictor
 
 
-class _History(Protocol):
-    """What is kept between events."""
-
-    def append(self, times: list[float], types: list[int]) -> Memory:
-        """The memory [1, 1, ...] after the last of these events, given those before it."""
-        ...
-
-
-class _Incremental:
-    """Of a causal ContiFormer: the trajectories of past events do not change, and are only followed further."""
-
-    def __init__(self, model: EncodedModel, encoder: EventEncoder, inner: ContiFormerBackbone) -> None:
-        self.model, self.encoder, self.states = model, encoder, ContiFormerStream(inner.model)
-
-    def append(self, times: list[float], types: list[int]) -> Memory:
-        wait = torch.tensor([times[-2:] if len(times) > 1 else times * 2], dtype=torch.float64)
-        pair = EventBatch(wait, torch.tensor([[0, types[-1]]]), torch.ones(1, 2, dtype=torch.bool))
-        token = self.encoder.tokens(pair).values[0, 1]
-        state = self.states.append(token, times[-1] / self.encoder.span + APART * (len(times) - 1))
-        now = torch.tensor([[times[-1]]], dtype=torch.float64)
-        return Memory(self.model.head.rows(state[None, None], now))
-
-
-class _Whole:
-    """Of any other model: a new pass over the whole history with each event."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def append(self, times: list[float], types: list[int]) -> Memory:
-        batch = collate_events([EventSequence(np.array(times), np.array(types))])
-        return self.model.remember(batch).take(torch.tensor([[len(times) - 1]]))
-
-
 class EventStream:
     """Events one after the other, and answers in between; equal to what the whole sequence would give.
 
-    With a causal contiformer and an intensity that is read from the last event, an event costs O(history). Other models
-    look at the whole history again.
+    An event costs O(history) where the model can be told its events one by one, such as a causal contiformer with an
+    intensity read from the last event. Other models pass over the whole history again.
 
     Example:
-        >>> from contiformer import EventPredictor
-        >>> model = EventPredictor(max_epochs=1, min_steps=1, verbose=0).fit([([0.0, 1, 2, 4], [0, 1, 0, 1])] * 4)
+        >>> from contiformer import EventPredictor, TrainingOptions
+        >>> quick = TrainingOptions(max_epochs=1, min_steps=1, verbose=0)
+        >>> model = EventPredictor(training=quick).fit([([0.0, 1, 2, 4], [0, 1, 0, 1])] * 4)
         >>> stream = model.stream()
         >>> stream.append(0.0, 0)
         >>> stream.append(1.5, 1)
@@ -84,8 +47,7 @@ class EventStream:
         task = predictor.tasks_[0]
         # one event at a time is no work for a GPU, and the predictor's own model stays where it is
         self.model = (task.model if task.device.type == "cpu" else deepcopy(task.model).cpu()).eval()
-        self._followed = predictor.config_["backbone"] == "contiformer"
-        self._history = _history_of(self.model)
+        self._history = self.model.stream()
         self._times: list[float] = []
         self._types: list[int] = []
         self._start = 0.0
@@ -97,24 +59,17 @@ class EventStream:
 
     @torch.no_grad()
     def append(self, time: Any, type: Any = 0) -> None:
-        """One more event, not before the last one.
-
-        Args:
-            time: in the data's unit, or a date where the model was trained on dates.
-            type: a name of a type, or its number.
-        """
+        """One more event, not before the last one; ``type`` is the name of its type or its number."""
         stamp, kind = float(as_times([time])[0]), self._number(type)
         if not self._times:
             self._start = stamp
         scaled = (stamp - self._start) / self.scaling.unit
         if self._times and scaled < self._times[-1]:
             raise DataError(f"an event at {time} after a later one", remedy="append events in the order of time")
-        if self._followed:
-            refuse_lasting(scaled / self.scaling.span, "the stream")
-        memory = self._history.append([*self._times, scaled], [*self._types, kind])
-        self._times.append(scaled)
-        self._types.append(kind)
-        self._memory = memory
+        refuse_lasting(scaled / self.scaling.span, self.model.longest_span, "the stream")
+        times, types = [*self._times, scaled], [*self._types, kind]
+        self._memory = self._history.append(times, types)
+        self._times, self._types = times, types
 
     @torch.no_grad()
     def intensity(self, time: Any) -> NDArray[np.float64]:
@@ -160,9 +115,34 @@ class EventStream:
         raise DataError(f"there is no type {kind!r}", remedy=f"the model knows {', '.join(names[:8])}")
 
 
-def _history_of(model: Any) -> _History:
-    if isinstance(model, EncodedModel) and isinstance(model.encoder, EventEncoder):
-        inner = model.encoder.backbone
-        if isinstance(inner, ContiFormerBackbone) and ContiFormerStream.suits(inner.model):
-            return _Incremental(model, model.encoder, inner)
-    return _Whole(model)
+class OneStepAhead(NamedTuple):
+    """True and expected waits in the data's unit, and true and predicted types, of all events but the first."""
+
+    wait: Float64[np.ndarray, " events"]
+    expected: Float64[np.ndarray, " events"]
+    type: Int64[np.ndarray, " events"]
+    predicted: Int64[np.ndarray, " events"]
+
+
+@torch.no_grad()
+def one_step_ahead(predictor: EventPredictor, X: Any) -> OneStepAhead:
+    """Predict each event of the sequences from the events before it.
+
+    Example:
+        >>> from contiformer import EventPredictor
+        >>> from contiformer.estimators.event_stream import one_step_ahead
+        >>> X = [([0.0, 1.0, 2.0, 3.5], [0, 1, 0, 1])] * 4
+        >>> one_step_ahead(EventPredictor(backbone="hp").fit(X), X[:1]).wait.round(3).tolist()
+        [1.0, 1.0, 1.5]
+    """
+    parts = []
+    for batch in predictor._batches(predictor._read(X).data):
+        scored = intervals(predictor._model, batch)
+        if scored.wait.shape[1]:
+            said = expect(predictor._model, scored.memory)
+            columns = (scored.wait, said.mean, scored.kind, said.kinds.argmax(-1))
+            parts.append([x[scored.known].cpu().numpy() for x in columns])
+    wait, expected, kind, best = (np.concatenate(x) for x in zip(*parts, strict=True)) if parts else [np.zeros(0)] * 4
+    unit = predictor.scaling_.unit
+    waits = (unit * wait.astype(np.float64), unit * expected.astype(np.float64))
+    return OneStepAhead(*waits, kind.astype(int), best.astype(int))

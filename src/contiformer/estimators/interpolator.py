@@ -1,18 +1,16 @@
-"""Channels at any time."""
+"""The interpolator: channels at any time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import columns_of
-from contiformer.estimators.labels import without_labels
-from contiformer.estimators.tables import answer, query_times, read
+from contiformer.estimators.tables import query_times, read, without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.interpolation import Interpolation, hide_observations
@@ -30,49 +28,30 @@ class Interpolator(ValueEstimator):
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
     Example:
+        >>> from contiformer import Interpolator, TrainingOptions
         >>> X = [([0, 0.4, 1.0, 2.0], [[n], [-n], [n], [2 * n]]) for n in (1.0, 2.0, 3.0, 4.0)]
-        >>> imp = Interpolator(max_epochs=1, min_steps=1, validation=0.5, verbose=0).fit(X)
+        >>> quick = TrainingOptions(max_epochs=1, min_steps=1, validation=0.5, verbose=0)
+        >>> imp = Interpolator(training=quick).fit(X)
         >>> [values.shape for values in imp.predict(X, at=[0.5, 1.5, 2.5])]
         [(3, 1), (3, 1), (3, 1), (3, 1)]
     """
 
-    keep_points: float = 1.0
     law: Literal["gaussian", "point"] = "gaussian"
     hide: float = 0.3
     stretches: float = 0.2
     dropout: float = 0.1
-    most_points: int | None = None
     window: int = 1
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.05
-    max_epochs: int = 10
-    patience: float = 1.0
 
     task_name: ClassVar[str] = "interpolation"
-
-    def fit(
-        self,
-        X: Any,
-        y: None = None,
-        *,
-        id: str | None = None,
-        time: str | None = None,
-        values: Sequence[str] | None = None,
-        static: Sequence[str] = (),
-        validation_data: Any = None,
-    ) -> Self:
-        """Train.
-
-        Args:
-            X: a SeriesSet, a long DataFrame, an array [n, L, C] with NaN, or a list of (times, values).
-            y: not used; scikit-learn passes it.
-            id, time, values, static: columns of a DataFrame.
-            validation_data: of the same kind as X, to choose by, instead of a part of X.
-        """
-        columns = columns_of(id, time, values, None, static)
-        data = without_labels(read(X, columns, by_id=True)[0])
-        held_out = None if validation_data is None else without_labels(read(validation_data, columns, data.channels)[0])
-        return self._fit(data, columns, held_out)
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        **ValueEstimator.training_defaults,
+        "keep_points": 1.0,
+        "most_points": None,
+        "learning_rate": 3e-3,
+        "weight_decay": 0.05,
+        "max_epochs": 10,
+        "patience": 1.0,
+    }
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
         if self.scaling != "standard":
@@ -89,7 +68,7 @@ class Interpolator(ValueEstimator):
             "outputs": targets,
             "law": self.law,
             "from_observed": targets == len(training.channels),
-            "view": self._view(),
+            "augmentation": self._augmentation(),
             "hide": self.hide,
             "stretches": self.stretches,
         }
@@ -118,23 +97,8 @@ class Interpolator(ValueEstimator):
         """
         bare, scaled, form = self._read(X)
         times = query_times(np.arange(np.shape(X)[1]) if at is None and form == "array" else at, bare)
-        said = self._say(bare, scaled, times, quantiles)
-        names = list(self._outputs)
-
-        def out(values: list[Any], names: list[str]) -> Any:
-            return answer(form, bare, times, values, names, self.columns_, X)
-
-        if quantiles is not None:
-            if return_std:
-                raise ValueError("return_std and quantiles are two questions: ask one at a time")
-            columns = [f"{name}_q{level:g}" for name in names for level in quantiles]
-            return out([one.quantiles.reshape(len(one.mean), -1) for one in said if one.quantiles is not None], columns)
-        mean = out([one.mean for one in said], names)
-        if not return_std:
-            return mean
-        if said and said[0].std is None:
-            raise ValueError("this model has no standard deviation: fit it with law='gaussian'")
-        return mean, out([one.std for one in said], names)
+        said = self._predict_at(bare, scaled, times, quantiles)
+        return self._answer(said, bare, times, form, X, return_std=return_std, quantiles=quantiles)
 
     def score(self, X: Any, y: None = None) -> float:
         """Minus the mean squared error (in scaled units) of observations that are hidden and asked for."""
@@ -145,4 +109,4 @@ class Interpolator(ValueEstimator):
         self._check_fitted()
         data = without_labels(read(X, self.columns_, self.schema_.channels)[0])
         judged = self._validation_form(self.scaling_.apply(data))
-        return self._judged(judged)
+        return self._evaluate(judged)

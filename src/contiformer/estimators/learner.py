@@ -1,36 +1,37 @@
-"""What every trained model has, whatever it learns: parameters, options of the training, and files."""
+"""The base class of all trained models: parameters, training options and files."""
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from torch import distributed
 
+from contiformer.backbones import BACKBONES
+from contiformer.data.errors import did_you_mean
 from contiformer.estimators import store
 from contiformer.tasks.base import Task
-from contiformer.training.options import TrainingOptions
-from contiformer.training.trainer import Outcome
+from contiformer.training.options import TrainingOptions, TrainingOutcome
 
-_TRAINING = {field.name for field in fields(TrainingOptions)}
+_TRAINING = tuple(field.name for field in fields(TrainingOptions))
+_NESTED = "training__"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Learner(BaseEstimator, ABC):
+class Learner(ABC):
     """Parameters of everything that is trained; each is also a key of the command line's configuration.
 
     Attributes:
         backbone: its name in :data:`contiformer.backbones.BACKBONES`.
         d_model, n_layers, dropout: sizes that every backbone knows; n_layers None: as many as its paper has.
         backbone_options: its own options, for contiformer for example ``{"n_heads": 8, "interpolation": "cubic"}``.
-        validation: share of the data that is held out to choose by.
-        max_epochs, min_steps, batch_size, learning_rate, warmup, field_rate, weight_decay, gradient_clip, averaging,
-            patience, keep, seed, accelerator, devices, num_nodes, precision, num_workers, verbose: see
-            :class:`~contiformer.training.TrainingOptions`.
+            A backbone may have defaults of its own for the task.
+        training: :class:`~contiformer.training.TrainingOptions`, such as ``TrainingOptions(max_epochs=50, seed=1)``;
+            what they leave open has the estimator's defaults. In a grid search they are ``training__max_epochs`` etc.
         run_dir: folder for checkpoints, logs and the model; ``fit`` resumes from it. None: nothing is written.
     """
 
@@ -39,31 +40,106 @@ class Learner(BaseEstimator, ABC):
     n_layers: int | None = None
     dropout: float = 0.2
     backbone_options: dict[str, Any] | None = None
-    validation: float = 0.2
-    max_epochs: int = 100
-    min_steps: int = 400
-    batch_size: int | None = None
-    learning_rate: float = 2e-3
-    warmup: float = 0.1
-    field_rate: float = 0.1
-    weight_decay: float = 0.1
-    gradient_clip: float = 1.0
-    averaging: float = 0.98
-    patience: float = 0.3
-    keep: Literal["auto", "best", "last"] = "best"
-    seed: int = 0
-    accelerator: str = "auto"
-    devices: int | str = "auto"
-    num_nodes: int = 1
-    precision: str | None = None
-    num_workers: int = 0
-    verbose: int = 1
+    training: TrainingOptions | None = None
     run_dir: str | Path | None = None
 
-    #: What the saved configuration calls the task.
+    #: The name of the task in files and on the command line.
     task_name: ClassVar[str]
+    #: Training options of this estimator that differ from the general ones.
+    training_defaults: ClassVar[Mapping[str, Any]] = {"keep": "best"}
+    #: Training options that have no effect on this estimator.
+    unused_options: ClassVar[frozenset[str]] = frozenset({"validation_limit"})
 
-    # What a subclass says
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        """Tell where training options belong."""
+        for name in parameters:
+            if name in _TRAINING:
+                raise TypeError(f"{name} is an option of the training: pass training=TrainingOptions({name}=...)")
+        return super().__new__(cls)
+
+    @classmethod
+    def from_options(cls, **options: Any) -> Self:
+        """An estimator from parameters and training options side by side, as configuration files may have them.
+
+        Example:
+            >>> from contiformer import Classifier
+            >>> Classifier.from_options(d_model=32, max_epochs=5).training
+            TrainingOptions(max_epochs=5)
+        """
+        flat = {name: options.pop(name) for name in _TRAINING if name in options}
+        given = options.get("training") or {}
+        inner = given.set_options() if isinstance(given, TrainingOptions) else dict(given)
+        if flat or inner:
+            options["training"] = TrainingOptions(**{**inner, **flat})
+        return cls(**options)
+
+    def to_options(self) -> dict[str, Any]:
+        """Parameters and all training options side by side, the inverse of :meth:`from_options`."""
+        parameters = self.get_params(deep=False)
+        del parameters["training"]
+        return {**parameters, **self.training_options().set_options()}
+
+    # scikit-learn's protocol. Its base class is not inherited: importing scikit-learn takes as long as all the rest
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; deep: also the options of the training, as ``training__max_epochs``."""
+        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
+        options = TrainingOptions() if self.training is None else self.training
+        # anything else is refused by fit
+        if deep and isinstance(options, TrainingOptions):
+            parameters |= {_NESTED + name: getattr(options, name) for name in _TRAINING}
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters, and options of the training as ``training__max_epochs``."""
+        nested = {}
+        known = sorted(field.name for field in fields(self))
+        for name, value in parameters.items():
+            if name.startswith(_NESTED):
+                nested[name.removeprefix(_NESTED)] = value
+            elif name in known:
+                setattr(self, name, value)
+            else:
+                advice = f"use {_NESTED}{name}" if name in _TRAINING else did_you_mean(name, known)
+                raise ValueError(f"Invalid parameter {name!r} for estimator {self}; {advice}")
+        for name in nested:
+            if name not in _TRAINING:
+                raise ValueError(f"there is no training option {name!r}; {did_you_mean(name, _TRAINING)}")
+        if nested:
+            if not isinstance(self.training, TrainingOptions | None):
+                raise ValueError(f"training must be a TrainingOptions or None, got {self.training!r}")
+            self.training = replace(self.training or TrainingOptions(), **nested)
+        return self
+
+    def __repr__(self) -> str:
+        """The parameters that are not at their defaults."""
+        defaults = {field.name: field.default for field in fields(self)}
+        changed = {name: x for name, x in self.get_params(deep=False).items() if repr(x) != repr(defaults[name])}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def __sklearn_tags__(self) -> Any:
+        """Facts that scikit-learn asks for."""
+        from sklearn.utils import Tags, TargetTags  # noqa: PLC0415
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+    def training_options(self) -> TrainingOptions:
+        """All options, with the defaults of the estimator."""
+        return (self.training or TrainingOptions()).with_defaults(**self.training_defaults)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the training."""
+        return self.training_options().seed
+
+    def _backbone_options(self) -> dict[str, Any]:
+        layers = {} if self.n_layers is None else {"n_layers": self.n_layers}
+        sizes = {"d_model": self.d_model, "dropout": self.dropout, **layers}
+        # event models have names that are no backbones
+        own = BACKBONES[self.backbone].defaults.get(self.task_name, {}) if self.backbone in BACKBONES else {}
+        return {**own, **sizes, **(self.backbone_options or {})}
+
+    # Hooks of subclasses
 
     @abstractmethod
     def _new_task(self, seed: int) -> Task:
@@ -71,7 +147,7 @@ class Learner(BaseEstimator, ABC):
 
     @abstractmethod
     def _description(self) -> dict[str, Any]:
-        """What is known of the training data, for JSON."""
+        """Facts about the training data that the model needs, for JSON."""
 
     @abstractmethod
     def _describe_again(self, saved: Mapping[str, Any]) -> None:
@@ -79,21 +155,21 @@ class Learner(BaseEstimator, ABC):
 
     @abstractmethod
     def _facts(self) -> dict[str, str]:
-        """What the model card tells of the training data."""
+        """Facts about the training data for the model card."""
 
     @abstractmethod
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """All metrics on data with answers."""
 
-    def _after_loading(self) -> None:
+    def _after_loading(self) -> None:  # noqa: B027  nothing by default
         """Set what ``fit`` sets and the configuration does not hold."""
 
     # Training and use
 
     def _forget(self) -> None:
-        """What an earlier training left; one that fails must not leave half of each."""
+        """Drop an earlier training, before one that may fail."""
         self.tasks_: list[Any] = []
-        self.outcomes_: list[Outcome] = []
+        self.outcomes_: list[TrainingOutcome] = []
         self.config_: dict[str, Any] = {}
         self.metrics_: dict[str, Any] = {}
 
@@ -103,8 +179,8 @@ class Learner(BaseEstimator, ABC):
         self._check_fitted()
         return self.outcomes_[0].history if self.outcomes_ else []
 
-    def whole(self) -> Self:
-        """This model, if its training came to its end: figures of one that was stopped are none.
+    def require_complete(self) -> Self:
+        """This model, if its training came to its end.
 
         Raises:
             KeyboardInterrupt: it was stopped, by Ctrl-C or SIGTERM.
@@ -114,19 +190,14 @@ class Learner(BaseEstimator, ABC):
             raise KeyboardInterrupt("the training was stopped before its end")
         return self
 
-    def _training_options(self) -> TrainingOptions:
-        return TrainingOptions(**{name: getattr(self, name) for name in _TRAINING})
-
-    def _backbone_options(self) -> dict[str, Any]:
-        layers = {} if self.n_layers is None else {"n_layers": self.n_layers}
-        return {"d_model": self.d_model, "dropout": self.dropout, **layers, **(self.backbone_options or {})}
-
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there is a model to ask; a training that failed leaves none."""
         return bool(getattr(self, "tasks_", None))
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
+            from sklearn.exceptions import NotFittedError  # noqa: PLC0415
+
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit, or load a saved one")
 
     def to(self, device: str) -> Self:
@@ -163,9 +234,21 @@ class Learner(BaseEstimator, ABC):
         """Download from the Hugging Face hub and load; needs the package huggingface_hub."""
         return cls.load(store.pull(repo_id, **options), device=device)
 
+    def _train(self, *job: Any) -> TrainingOutcome:
+        """:func:`contiformer.training.train`; Lightning is imported here, as it takes a second."""
+        # the first import of Lightning draws random numbers
+        state = random.getstate()
+        from contiformer.training.trainer import train  # noqa: PLC0415
 
-def first_process() -> bool:
-    """Whether this one writes the files."""
-    from torch import distributed  # noqa: PLC0415
+        random.setstate(state)
+        return train(*job)
 
+    def _save_run(self, folder: Path | None) -> None:
+        """Save a finished training to its run folder, in the first process."""
+        if folder is not None and _writes_files():
+            self.save(folder)
+
+
+def _writes_files() -> bool:
+    """Whether this process writes the files."""
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0

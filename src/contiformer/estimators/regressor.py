@@ -1,23 +1,19 @@
-"""Numbers of series, one for each or one for each time."""
+"""The regressor: a number for each series, or numbers at every time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 
 from contiformer.data.errors import DataError
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import by_length, columns_of, has_gaps
-from contiformer.estimators.labels import in_order_of, with_labels, without_labels
-from contiformer.estimators.tables import TABLES, answer, query_times, read
+from contiformer.estimators.base import columns_of, has_gaps
+from contiformer.estimators.tables import query_times, read, with_labels, without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.at_times import AtTimes
 from contiformer.tasks.base import SeriesTask
@@ -33,7 +29,7 @@ ASK = 64
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Regressor(RegressorMixin, ValueEstimator):
+class Regressor(ValueEstimator):
     """A number for each series, or numbers at every time.
 
     Given ``y`` (or a column ``label``) it learns one number for each series. Given target series, by a SeriesSet that
@@ -42,9 +38,9 @@ class Regressor(RegressorMixin, ValueEstimator):
     Attributes:
         pooling: how states become one: "learned", "mean" or "last".
         summaries: show mean, spread, extremes, ends and count of each channel to the head, see
-            :class:`~contiformer.tasks.pooled.PooledHead`; None: where channels are missing at some points.
+            :class:`~contiformer.tasks.pooling.PooledHead`; None: where channels are missing at some points.
         law: for target series: "point" or "gaussian".
-        frames: (height, width) when the channels are the pixels of pictures; ``batch_size=None`` is then 8.
+        frames: (height, width) when the channels are the pixels of pictures; the default batch size is 8 then.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
     """
 
@@ -53,11 +49,14 @@ class Regressor(RegressorMixin, ValueEstimator):
     summaries: bool | None = None
     law: Literal["point", "gaussian"] = "point"
     frames: tuple[int, int] | None = None
-    keep_points: float = 1.0
     window: int = 2
-    max_epochs: int = 40
 
     task_name: ClassVar[str] = "regression"
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        **ValueEstimator.training_defaults,
+        "keep_points": 1.0,
+        "max_epochs": 40,
+    }
 
     def fit(
         self,
@@ -80,14 +79,7 @@ class Regressor(RegressorMixin, ValueEstimator):
             id, time, values, label, static, targets: columns of a DataFrame.
             validation_data: (X, y), or a SeriesSet or DataFrame with answers, to choose by.
         """
-        columns = columns_of(id, time, values, label, static, targets)
-        series, form = read(X, columns, by_id=y is None)
-        data = self._answered(series, in_order_of(series, y) if form in TABLES else y)
-        held_out = None
-        if validation_data is not None:
-            given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
-            held_out = self._answered(read(given, columns, data.channels)[0], answers)
-        return self._fit(data, columns, held_out)
+        return self._fit(*self._parse(X, y, columns_of(id, time, values, label, static, targets), validation_data))
 
     def _answered(self, data: SeriesSet, y: Any) -> SeriesSet:
         if y is None and data.schema.targets:
@@ -105,8 +97,9 @@ class Regressor(RegressorMixin, ValueEstimator):
             )
         return {"frames": (height, width), "frame_features": self.d_model}
 
-    def _training_options(self) -> TrainingOptions:
-        options = super()._training_options()
+    def training_options(self) -> TrainingOptions:
+        """All options, with the defaults of the estimator; of pictures, smaller batches."""
+        options = super().training_options()
         if self.frames is None or options.batch_size is not None:
             return options
         # every picture is an example for the encoder, so a few series are many examples: what is short is steps
@@ -114,7 +107,12 @@ class Regressor(RegressorMixin, ValueEstimator):
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         if training.schema.targets:
-            return {"outputs": len(training.schema.targets), "law": self.law, "ask": ASK, "view": self._view()}
+            return {
+                "outputs": len(training.schema.targets),
+                "law": self.law,
+                "ask": ASK,
+                "augmentation": self._augmentation(),
+            }
         labels = np.array(training.labels, np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             spread = float(labels.std())
@@ -126,7 +124,7 @@ class Regressor(RegressorMixin, ValueEstimator):
             "pooling": self.pooling,
             "summaries": has_gaps(training) if self.summaries is None else self.summaries,
             "dropout": self.dropout,
-            "view": self._view(),
+            "augmentation": self._augmentation(),
         }
 
     def _make_task(self, config: dict[str, Any], inputs: Inputs) -> SeriesTask:
@@ -135,12 +133,19 @@ class Regressor(RegressorMixin, ValueEstimator):
             return AtTimes(backbone, inputs, **config["task"])
         return Regression(backbone, inputs, **config["task"])
 
+    def __sklearn_tags__(self) -> Any:
+        """A regressor, for scikit-learn."""
+        from sklearn.utils import RegressorTags  # noqa: PLC0415
+
+        tags = super().__sklearn_tags__()
+        tags.estimator_type, tags.regressor_tags, tags.target_tags.required = "regressor", RegressorTags(), True
+        return tags
+
     @property
     def _in_time(self) -> bool:
         self._check_fitted()
         return "outputs" in self.config_["task"]
 
-    @torch.no_grad()
     def predict(self, X: Any, at: Any = None, *, return_std: bool = False) -> Any:
         """Numbers [n]; or, where target series were learned, values at any times in the form of X.
 
@@ -153,25 +158,9 @@ class Regressor(RegressorMixin, ValueEstimator):
         if not self._in_time:
             if at is not None or return_std:
                 raise ValueError("at and return_std are for models of target series; this one tells a number a series")
-            return self._numbers(scaled)
+            return self._mean_over_members(scaled, "values")
         times = query_times(np.arange(np.shape(X)[1]) if at is None and form == "array" else at, bare)
-        said = self._say(bare, scaled, times, None)
-        names = self._outputs
-        mean = answer(form, bare, times, [one.mean for one in said], names, self.columns_, X)
-        if not return_std:
-            return mean
-        if said[0].std is None:
-            raise ValueError("this model has no standard deviation: fit it with law='gaussian'")
-        std = [one.std for one in said if one.std is not None]
-        return mean, answer(form, bare, times, std, names, self.columns_, X)
-
-    def _numbers(self, scaled: SeriesSet) -> NDArray[np.float64]:
-        total: NDArray[np.float64] | float = 0.0
-        scaled, back = by_length(scaled)
-        for task in self.tasks_:
-            assert isinstance(task, Regression)
-            total = total + np.concatenate([task.values(batch).cpu().numpy() for batch in self._batches(scaled)])
-        return np.asarray(total)[back] / len(self.tasks_)
+        return self._answer(self._predict_at(bare, scaled, times, None), bare, times, form, X, return_std=return_std)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """R² of numbers; for target series minus the mean squared error in scaled units."""
@@ -179,23 +168,26 @@ class Regressor(RegressorMixin, ValueEstimator):
             if sample_weight is not None:
                 raise ValueError("sample_weight is for numbers of series, and this model tells numbers at times")
             return -self.evaluate(X, y)["mse"]
-        return float(r2_score(self._truth(X, y), self.predict(X), sample_weight=sample_weight))
+        from sklearn.metrics import r2_score  # noqa: PLC0415  imports scipy.stats
 
-    def _truth(self, X: Any, y: Any) -> NDArray[np.float64]:
-        series, form = read(X, self.columns_, self.schema_.channels)
-        labelled = with_labels(series, in_order_of(series, y) if form in TABLES else y, classes=False)
-        return np.array(labelled.labels, np.float64)
+        truth, predicted = self._compared(X, y)
+        return float(r2_score(truth, predicted, sample_weight=sample_weight))
+
+    def _compared(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Labels and predictions, one for each series."""
+        data, scaled = self._read_answered(X, y)
+        return np.array(data.labels, np.float64), self._mean_over_members(scaled, "values")
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """MSE, RMSE, MAE, and R² for numbers; target series are judged in scaled units."""
         self._check_fitted()
-        data = read(X, self.columns_, self.schema_.channels)[0]
         if self._in_time:
+            data = read(X, self.columns_, self.schema_.channels)[0]
             if not data.schema.targets:
                 raise DataError("X has no targets to compare with", remedy="give a SeriesSet or a table with them")
-            return self._judged(self.scaling_.apply(without_labels(data)))
-        truth = self._truth(X, y)
-        miss = self.predict(X) - truth
+            return self._evaluate(self.scaling_.apply(without_labels(data)))
+        truth, predicted = self._compared(X, y)
+        miss = predicted - truth
         scores = error_scores(miss**2, np.abs(miss), np.ones_like(miss))
         spread = float(((truth - truth.mean()) ** 2).sum())
         return scores | {"r2": 1 - float((miss**2).sum()) / spread if spread > 0 else 0.0}

@@ -1,9 +1,8 @@
-"""A trained estimator as a folder: safetensors, JSON, and a page to read."""
+"""A trained estimator as a folder: safetensors, JSON and a model card."""
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,19 +13,20 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from contiformer import __version__
-from contiformer.data.arrays import plain
+from contiformer.backbones import BACKBONES
+from contiformer.data.conversion import plain
 from contiformer.data.errors import DataError
-from contiformer.data.readers.text import read_text, write_text
-from contiformer.estimators.card import card
+from contiformer.data.files import read_text, write_atomically, write_text
+from contiformer.estimators.model_card import model_card
+from contiformer.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
 
 #: Of the folder. A newer one is refused; older ones are read.
-FORMAT = 3
-#: Before format 2 a ContiFormer had so many heads whatever its width. Since format 3 there are norms and scales of the
-#: encoding, which older folders do not name and older versions do not know.
-_HEADS_OF_FORMAT_1 = 4
+FORMAT = 4
+#: Parameters of older versions by their names of today; None: gone.
+_FORMER = {"most_validated": "validation_limit", "as_published": None, "past": None}
 _PAIRS = "pairs of key and value"
 
 
@@ -40,16 +40,13 @@ def save(estimator: Learner, folder: Path) -> None:
         for name, x in task.state_dict().items()
     }
     model = folder / "model.safetensors"
-    partial = folder / f".model.safetensors.{os.getpid()}.partial"
     try:
-        save_file(tensors, partial)
-        partial.replace(model)
+        with write_atomically(model) as partial:
+            save_file(tensors, partial)
     except SafetensorError as error:
         raise OSError(f"{model} could not be written: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
     write_text(folder / "metrics.json", json.dumps(estimator.metrics_, indent=1, default=plain))
-    write_text(folder / "README.md", card(estimator))
+    write_text(folder / "README.md", model_card(estimator))
     write_text(folder / "config.json", json.dumps(config_of(estimator), indent=1, default=plain))
 
 
@@ -60,6 +57,8 @@ def config_of(estimator: Learner) -> dict[str, Any]:
         "contiformer": __version__,
         "estimator": type(estimator).__name__,
         "parameters": plain_parameters(estimator),
+        # for the record: with the defaults of the version that trained
+        "training_options": estimator.training_options().set_options(),
         **estimator._description(),
         "members": len(estimator.tasks_),
         "model": estimator.config_,
@@ -74,6 +73,8 @@ def plain_parameters(estimator: Learner) -> dict[str, Any]:
 def _written(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, TrainingOptions):
+        return value.set_options()
     if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
         # JSON would make words of them
         return {_PAIRS: [[plain(key), _written(item)] for key, item in value.items()]}
@@ -108,15 +109,22 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
-    """What an older folder leaves to the defaults of its day, said."""
+    """An older folder in today's form; anything unexpected is damage, which is told where the model is made."""
     model = config.get("model")
-    if config["format"] >= 2 or not isinstance(model, dict) or model.get("backbone") != "contiformer":
+    if config["format"] >= FORMAT or not isinstance(model, dict):
         return config
-    options = model.get("backbone_options")
-    # anything else is damage, which is told where the model is made
-    if not isinstance(options, dict):
-        return config
-    return {**config, "model": {**model, "backbone_options": {"n_heads": _HEADS_OF_FORMAT_1, **options}}}
+    kind, options, task = BACKBONES.get(model.get("backbone", "")), model.get("backbone_options"), model.get("task")
+    if kind is not None and isinstance(options, dict):
+        model = {**model, "backbone_options": {**kind.former_defaults.get(config["format"], {}), **options}}
+    if isinstance(task, dict) and "view" in task:
+        model = {**model, "task": {("augmentation" if key == "view" else key): x for key, x in task.items()}}
+    return {**config, "model": model}
+
+
+def with_present_names(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an older version by their names of today."""
+    names = {name: _FORMER.get(name, name) for name in parameters}
+    return {name: parameters[former] for former, name in names.items() if name is not None}
 
 
 def load(folder: Path, kind: type[Learner], device: str) -> Learner:
@@ -132,8 +140,9 @@ def load(folder: Path, kind: type[Learner], device: str) -> Learner:
         raise DataError(f"a {name} is saved here", file=folder, remedy=remedy)
     path = folder / "model.safetensors"
     try:
-        known = set(found().get_params(deep=False))
-        estimator = found(**{key: _read_back(x) for key, x in config["parameters"].items() if key in known})
+        known = {name.removeprefix("training__") for name in found().get_params()}
+        given = with_present_names(config["parameters"])
+        estimator = found.from_options(**{name: _read_back(x) for name, x in given.items() if name in known})
         estimator._forget()
         estimator._describe_again(config)
         estimator.config_ = config["model"]

@@ -1,32 +1,47 @@
-"""What users hand in, as a set of series; and answers in the same form."""
+"""Convert user input (frames, arrays, lists) to a SeriesSet, and predictions back to the same form.
+
+Functions on DataFrames are in :mod:`contiformer.estimators.frames`, imported with the first one: polars loads slowly.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from types import ModuleType
+from typing import Any, Literal, Self
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from contiformer.data.conversion import as_times, plain
 from contiformer.data.errors import DataError
-from contiformer.data.readers.columns import times as times_of_column
-from contiformer.data.readers.frames import Order, from_frame
-from contiformer.data.readers.place import Place
-from contiformer.data.readers.wide import from_arrays, from_list
+from contiformer.data.readers.arrays import from_arrays, from_list
 from contiformer.data.series import Series
 from contiformer.data.series_set import Schema, SeriesSet
-from contiformer.data.times import as_datetimes, as_times
 
 Form = Literal["set", "polars", "pandas", "array", "list"]
 TABLES = ("polars", "pandas")
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The columns of a long table, as named in ``fit``.
+class ColumnRoles:
+    """Names of the columns of a table, by what they are for."""
+
+    id: str | None = None
+    time: str | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Back from JSON."""
+        roles: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
+        return cls(**roles)
+
+
+@dataclass(frozen=True)
+class Columns(ColumnRoles):
+    """The columns of a long table of series, as named in ``fit``.
 
     Attributes:
         id, time, label: names; without an id the table is one series.
@@ -35,40 +50,55 @@ class Columns:
         targets: channels of the series to predict, where there is one.
     """
 
-    id: str | None = None
-    time: str | None = None
     values: tuple[str, ...] | None = None
     label: str | None = None
     static: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Columns:
-        """Back from JSON."""
-        roles: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
-        return cls(**roles)
+    def present_in(self, names: Sequence[str], *, answers: bool = True) -> Columns:
+        """With the channels filled in; without ``answers``, label and targets only where the table has them."""
+        values = self.values
+        if values is None:
+            taken = {self.id, self.time, self.label, *self.static, *self.targets}
+            values = tuple(name for name in names if name not in taken)
+        label = self.label if answers or self.label in names else None
+        targets = tuple(name for name in self.targets if answers or name in names)
+        return replace(self, values=values, label=label, targets=targets)
+
+
+def frame_functions() -> ModuleType:
+    """The functions on DataFrames."""
+    from contiformer.estimators import frames  # noqa: PLC0415
+
+    return frames
+
+
+def frame_library(X: Any) -> Literal["polars", "pandas"] | None:
+    """The library of a DataFrame, None for anything else."""
+    # without importing polars: a frame of it cannot exist before it is imported
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(X, polars.DataFrame | polars.LazyFrame):
+        return "polars"
+    return "pandas" if hasattr(X, "columns") and hasattr(X, "iloc") else None
 
 
 def form_of(X: Any) -> Form:
-    """Which kind of input this is."""
+    """The form of the input."""
     if isinstance(X, SeriesSet):
         return "set"
-    if isinstance(X, pl.DataFrame | pl.LazyFrame):
-        return "polars"
-    if hasattr(X, "columns") and hasattr(X, "iloc"):
-        return "pandas"
+    library = frame_library(X)
+    if library is not None:
+        return library
     if isinstance(X, np.ndarray) and X.dtype != object:
         return "array"
-    if isinstance(X, Sequence) or (isinstance(X, np.ndarray) and X.dtype == object):
+    if isinstance(X, Sequence | np.ndarray):
         return "list"
     if hasattr(X, "toarray"):
         raise DataError("X is a sparse matrix", remedy="pass X.toarray()")
     if hasattr(X, "__array__"):
         return "array"
-    raise DataError(
-        f"X is a {type(X).__name__}",
-        remedy="pass a SeriesSet, a DataFrame, an array [n, L, C] or a list of (times, values)",
-    )
+    remedy = "pass a SeriesSet, a DataFrame, an array [n, L, C] or a list of (times, values)"
+    raise DataError(f"X is a {type(X).__name__}", remedy=remedy)
 
 
 def read(
@@ -85,10 +115,11 @@ def read(
             the order in which they appear, which is the order of labels beside it.
     """
     form = form_of(X)
+    data: SeriesSet
     if form == "set":
         data = X
-    elif form in ("polars", "pandas"):
-        data = _from_table(X, columns, channels, by_id)
+    elif form in TABLES:
+        data = frame_functions().series_from(X, columns, channels, by_id=by_id)
     elif form == "array":
         data = from_arrays(X)
     else:
@@ -99,37 +130,72 @@ def read(
         if form in ("array", "list") and len(data.channels) == len(channels):
             data = data.described(replace(data.schema, channels=channels))
         else:
-            raise DataError(
-                f"X has the channels {', '.join(data.channels)}; the model was trained on {', '.join(channels)}",
-                remedy="give the same channels in the same order",
-            )
+            problem = f"X has the channels {', '.join(data.channels)}; the model was trained on {', '.join(channels)}"
+            raise DataError(problem, remedy="give the same channels in the same order")
     return data, form
 
 
-def _from_table(X: Any, columns: Columns, channels: tuple[str, ...] | None, by_id: bool) -> SeriesSet:
-    if columns.time is None:
-        raise DataError("which column is the time?", remedy="name it: fit(df, id=..., time=..., values=[...])")
-    names = [str(name) for name in (X.collect_schema().names() if isinstance(X, pl.LazyFrame) else X.columns)]
-    training = channels is None
-    label = columns.label if training or columns.label in names else None
-    values = columns.values if channels is None else channels
-    targets = tuple(name for name in columns.targets if training or name in names)
-    if values is None:
-        taken = {columns.id, columns.time, columns.label, *columns.static, *columns.targets}
-        values = tuple(name for name in names if name not in taken)
-    read_values = (*values, *targets)
-    order: Order = "id" if by_id else "appearance"
-    try:
-        data = from_frame(
-            X, time=columns.time, id=columns.id, values=read_values, label=label, static=columns.static, order=order
-        )
-    except DataError as error:
-        if "duplicates=" not in (error.remedy or ""):
-            raise
-        # that is an argument of the reader, not of fit
-        remedy = "remove or average such rows, or name the column that tells the series apart in id="
-        raise DataError(error.problem, row=error.row, column=error.column, remedy=remedy) from None
-    return with_targets(data, len(targets))
+def with_labels(data: SeriesSet, y: Any, *, classes: bool) -> SeriesSet:
+    """The series with the labels ``y``, one for each in their order, or with their own where y is None.
+
+    Raises:
+        DataError: a label is missing, or not a class or number.
+    """
+    labels: list[Any] = [one.label for one in data] if y is None else _listed(y)
+    if len(labels) != len(data):
+        raise DataError(f"{len(labels)} labels for {len(data)} series", remedy="give one label for each series")
+    for n, label in enumerate(labels):
+        if label is None or (isinstance(label, float) and not np.isfinite(label)):
+            name = n if data[n].id is None else repr(data[n].id)
+            remedy = "pass y, or name the column in label=; leave out series without one"
+            raise DataError(f"series {name} has no label", remedy=remedy)
+        if not isinstance(label, str | int | float):
+            problem = f"the label {label!r} is a {type(label).__name__}"
+            raise DataError(problem, remedy="use words or numbers, and no gaps")
+    known = None
+    if classes:
+        if len({isinstance(label, str) for label in labels}) > 1:
+            raise DataError("some labels are words and some numbers", remedy="use one kind")
+        broken = next((label for label in labels if isinstance(label, float) and not label.is_integer()), None)
+        if broken is not None:
+            raise DataError(f"Unknown label type: {broken!r} is no class", remedy="use Regressor for numbers")
+        known = tuple(sorted(set(labels)))
+    else:
+        try:
+            labels = [float(label) for label in labels]
+        except (TypeError, ValueError, OverflowError):
+            raise DataError("labels are words, not numbers", remedy="use Classifier for classes") from None
+    series = [replace(one, label=label) for one, label in zip(data, labels, strict=True)]
+    return SeriesSet(series, schema=replace(data.schema, classes=known), notes=data.notes)
+
+
+def _listed(y: Any) -> list[Any]:
+    # a list is not made an array: words beside NaN would become words
+    given = y if isinstance(y, list | tuple) else np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    shape = np.shape(given)
+    if not shape:
+        raise DataError(f"y is {y!r}", remedy="pass one label for each series; name a column of a table in label=")
+    if len(shape) == 2 and shape[1] == 1:
+        given = np.asarray(given)[:, 0]
+    elif len(shape) != 1:
+        raise DataError(f"y has shape {shape}", remedy="pass one label for each series")
+    return [plain(label) for label in given]
+
+
+def in_order_of(data: SeriesSet, y: Any) -> Any:
+    """Labels in the order of the series, where they have an index of ids, as those of pandas may."""
+    index = getattr(y, "index", None)
+    if index is None or callable(index):
+        return y
+    ids = [one.id for one in data]
+    known = set(index)
+    if not known & set(ids) or known == set(range(len(ids))):
+        return y
+    missing = next((name for name in ids if name not in known), None)
+    if missing is not None or len(known) < len(index):
+        problem = "y has two labels for one id" if missing is None else f"y has no label for {missing!r}"
+        raise DataError(problem, remedy="give one for each id, or a list in the order of the series")
+    return y.loc[ids]
 
 
 def with_targets(data: SeriesSet, count: int) -> SeriesSet:
@@ -138,18 +204,20 @@ def with_targets(data: SeriesSet, count: int) -> SeriesSet:
         return data
     width = len(data.channels) - count
 
-    def divided(series: Series) -> Series:
-        wanted = series.values[:, width:]
+    def divided(one: Series) -> Series:
+        wanted = one.values[:, width:]
         known = ~np.isnan(wanted).all(1)
-        return replace(
-            series,
-            values=series.values[:, :width],
-            target_times=series.times[known],
-            target_values=wanted[known],
-        )
+        targets = {"target_times": one.times[known], "target_values": wanted[known]}
+        return replace(one, values=one.values[:, :width], **targets)
 
     schema = replace(data.schema, channels=data.channels[:width], targets=data.channels[width:], units=())
     return SeriesSet([divided(one) for one in data], schema=schema, notes=data.notes)
+
+
+def without_labels(data: SeriesSet) -> SeriesSet:
+    """The series, targets included, but no labels."""
+    schema = replace(data.schema, classes=None)
+    return SeriesSet([replace(one, label=None) for one in data], schema=schema, notes=data.notes)
 
 
 def without_answers(data: SeriesSet) -> SeriesSet:
@@ -160,7 +228,7 @@ def without_answers(data: SeriesSet) -> SeriesSet:
 
 
 def query_times(at: Any, data: SeriesSet) -> list[NDArray[np.float64]]:
-    """Times to answer for, for each series.
+    """Query times of each series.
 
     Args:
         at: None: the times of the series; a flat list of times for all of them; a list of such lists, one for each
@@ -170,39 +238,35 @@ def query_times(at: Any, data: SeriesSet) -> list[NDArray[np.float64]]:
     if at is None:
         return [one.times for one in data]
     if isinstance(at, Mapping):
-        lists = []
         for one in data:
             if one.id not in at:
                 raise DataError(f"at has no times for the series {one.id!r}", remedy="give a list for every id")
-            lists.append(_asked(at[one.id], f"at[{one.id!r}]", data))
-        return lists
+        return [_parsed(at[one.id], f"at[{one.id!r}]", data) for one in data]
     if hasattr(at, "to_numpy"):
         at = at.to_numpy()
-    nested = (
-        isinstance(at, Sequence) and len(at) > 0 and not isinstance(at, str) and all(_is_list(item) for item in at)
-    ) or (isinstance(at, np.ndarray) and at.ndim == 2)
+    listed = isinstance(at, Sequence) and not isinstance(at, str)
+    nested = (listed and len(at) > 0 and all(_is_list(item) for item in at)) or (
+        isinstance(at, np.ndarray) and at.ndim == 2
+    )
     if not nested:
-        times = _asked(at if isinstance(at, Sequence) and not isinstance(at, str) else np.atleast_1d(at), "at", data)
-        return [times] * len(data)
+        return [_parsed(at if listed else np.atleast_1d(at), "at", data)] * len(data)
     if len(at) != len(data):
         raise DataError(f"at has {len(at)} lists of times for {len(data)} series", remedy="give one for each")
-    return [_asked(item, f"at[{n}]", data) for n, item in enumerate(at)]
+    return [_parsed(item, f"at[{n}]", data) for n, item in enumerate(at)]
 
 
-def _asked(at: Any, name: str, data: SeriesSet) -> NDArray[np.float64]:
+def _parsed(at: Any, name: str, data: SeriesSet) -> NDArray[np.float64]:
     """Numbers, dates or words that are one of them; dates only where the times of the data are dates."""
     listed = list(at)
+    times: NDArray[np.float64]
     if listed and all(isinstance(time, str) for time in listed):
-        times, dates = times_of_column(pl.Series(name, [str(time) for time in listed]), Place())
+        times, dates = frame_functions().times_from_words(listed, name)
     else:
-        given = at.to_numpy() if hasattr(at, "to_numpy") else at
-        times = as_times(given, name)
+        times = as_times(at.to_numpy() if hasattr(at, "to_numpy") else at, name)
         dates = bool(listed) and isinstance(listed[0], dt.date | np.datetime64)
     if dates and not data.schema.dates:
-        raise DataError(
-            f"{name} has dates, and the times of X are numbers",
-            remedy="give numbers (a SeriesSet made from dates needs schema=Schema(dates=True) to know)",
-        )
+        remedy = "give numbers (a SeriesSet made from dates needs schema=Schema(dates=True) to know)"
+        raise DataError(f"{name} has dates, and the times of X are numbers", remedy=remedy)
     return times
 
 
@@ -220,7 +284,7 @@ def answer(
     columns: Columns,
     like: Any = None,
 ) -> Any:
-    """Values [Q, K] of each series in the form of the input.
+    """Predicted values [Q, K] of each series in the form of the input.
 
     Tables get the columns id, time and one for each name; arrays [n, Q, K] with NaN where a series has fewer times;
     lists arrays; sets a set. Ids and dates of a table are of the types that they have in the table ``like``.
@@ -237,39 +301,12 @@ def answer(
         series = [Series.of(t, v, id=one.id) for one, t, v in zip(data, times, values, strict=True)]
         schema = Schema(tuple(names), dates=data.schema.dates, time_unit=data.schema.time_unit)
         return SeriesSet(series, schema=schema)
-    lengths = [len(t) for t in times]
-    stamps = np.concatenate(times) if times else np.zeros(0)
-    table: dict[str, Any] = {}
-    if columns.id is not None:
-        ids = pl.Series([one.id for one in data])
-        table[columns.id] = ids.gather(np.repeat(np.arange(len(data)), lengths))
-    table[columns.time or "time"] = as_datetimes(stamps) if data.schema.dates else stamps
-    stacked = np.concatenate(values) if values else np.zeros((0, len(names)))
-    table |= {name: stacked[:, n] for n, name in enumerate(names)}
-    frame = pl.DataFrame(table)
-    return _typed(frame, columns, like) if form == "polars" else _as_pandas(frame, columns, like)
+    frames = frame_functions()
+    frame = frames.frame_of(data, times, values, names, columns)
+    return (frames.typed if form == "polars" else frames.as_pandas)(frame, columns, like)
 
 
-def _typed(frame: pl.DataFrame, columns: Columns, like: Any) -> pl.DataFrame:
-    """Ids in their own type, and dates in their own zone."""
-    kinds = {} if like is None else dict(like.collect_schema())
-    zone = getattr(kinds.get(columns.time), "time_zone", None)
-    if zone is not None:
-        time = pl.col(columns.time or "time").dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-        frame = frame.with_columns(time)
-    if columns.id is None or like is None:
-        return frame
-    return frame.with_columns(pl.col(columns.id).cast(kinds[columns.id]))
-
-
-def _as_pandas(frame: pl.DataFrame, columns: Columns, like: Any) -> Any:
-    import pandas as pd  # noqa: PLC0415
-
-    table = pd.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
-    if like is not None:
-        zone = getattr(like[columns.time].dtype, "tz", None)
-        if zone is not None:
-            table[columns.time] = table[columns.time].dt.tz_localize("UTC").dt.tz_convert(zone)
-        if columns.id is not None:
-            table[columns.id] = table[columns.id].astype(like[columns.id].dtype)
-    return table
+def names_of(data: Iterable[Any]) -> list[Any]:
+    """The id of each series or sequence, or else its number; as words where some are: a column holds one type."""
+    names = [n if one.id is None else one.id for n, one in enumerate(data)]
+    return names if len({type(name) for name in names}) < 2 else [str(name) for name in names]

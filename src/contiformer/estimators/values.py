@@ -1,11 +1,11 @@
-"""Answers at any times: what Interpolator, Forecaster and the Regressor in time share."""
+"""Predictions at any times: the base of Interpolator, Forecaster and Regressor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,15 +15,16 @@ from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import Estimator, by_length
-from contiformer.estimators.limits import refuse_far
+from contiformer.estimators.base import Estimator, by_length, columns_of
+from contiformer.estimators.input_checks import refuse_far
+from contiformer.estimators.tables import Form, answer, without_labels
 from contiformer.tasks.at_times import AtTimes
-from contiformer.training.trainer import EVALUATION_BATCH
+from contiformer.training.options import EVALUATION_BATCH
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the members say together, in the units of the data: mean [Q, K], std [Q, K] and quantiles [Q, K, levels]."""
+class Prediction:
+    """For one series, in the units of the data: mean [Q, K], std [Q, K] and quantiles [Q, K, levels]."""
 
     mean: NDArray[Any]
     std: NDArray[Any] | None
@@ -33,6 +34,32 @@ class Said:
 class ValueEstimator(Estimator):
     """Predicts channels of ``_outputs`` at any times."""
 
+    def fit(
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        values: Sequence[str] | None = None,
+        static: Sequence[str] = (),
+        validation_data: Any = None,
+    ) -> Self:
+        """Train.
+
+        Args:
+            X: a SeriesSet, a long DataFrame, an array [n, L, C] with NaN, or a list of (times, values); whole series,
+                or a SeriesSet with target series.
+            y: not used; scikit-learn passes it.
+            id, time, values, static: columns of a DataFrame.
+            validation_data: of the same kind as X, to choose by, instead of a part of X.
+        """
+        held_out = None if validation_data is None else (validation_data, None)
+        return self._fit(*self._parse(X, None, columns_of(id, time, values, None, static), held_out))
+
+    def _answered(self, data: SeriesSet, y: Any) -> SeriesSet:
+        return without_labels(data)
+
     @property
     def _outputs(self) -> tuple[str, ...]:
         return self.schema_.targets or self.schema_.channels
@@ -41,20 +68,20 @@ class ValueEstimator(Estimator):
         return self.scaling_.undo_targets(values) if self.schema_.targets else self.scaling_.undo_values(values)
 
     @torch.no_grad()
-    def _say(
+    def _predict_at(
         self,
         bare: SeriesSet,
         scaled: SeriesSet,
         times: list[NDArray[np.float64]],
         levels: Sequence[float] | None,
-    ) -> list[Said]:
-        """The answers for each series at its times."""
+    ) -> list[Prediction]:
+        """Predictions for each series at its times."""
         asked = asking(bare, scaled, times, len(self._outputs), self.scaling_)
         asked, back = by_length(asked)
-        by_member = [self._said_by(task, asked, levels) for task in self.tasks_]
+        by_member = [self._predict_by(task, asked, levels) for task in self.tasks_]
         return [_together([member[n] for member in by_member]) for n in back]
 
-    def _said_by(self, task: Any, asked: SeriesSet, levels: Sequence[float] | None) -> list[Said]:
+    def _predict_by(self, task: Any, asked: SeriesSet, levels: Sequence[float] | None) -> list[Prediction]:
         assert isinstance(task, AtTimes)
         unit = self._undo(np.ones(len(self._outputs))) - self._undo(np.zeros(len(self._outputs)))
         said = []
@@ -69,7 +96,7 @@ class ValueEstimator(Estimator):
             some = None if levels is None else quantiles_of(task, out, levels)
             for n, count in enumerate(moved.target_lengths.tolist()):
                 said.append(
-                    Said(
+                    Prediction(
                         self._undo(mean[n, :count]),
                         None if std is None else std[n, :count],
                         None
@@ -79,7 +106,42 @@ class ValueEstimator(Estimator):
                 )
         return said
 
-    def _judged(self, scaled: SeriesSet) -> dict[str, float]:
+    def _answer(
+        self,
+        said: list[Prediction],
+        data: SeriesSet,
+        times: list[NDArray[np.float64]],
+        form: Form,
+        X: Any,
+        *,
+        return_std: bool = False,
+        quantiles: Sequence[float] | None = None,
+        channels: Sequence[str] | None = None,
+    ) -> Any:
+        """Means, means and standard deviations, or quantiles, in the form of X."""
+        names = list(self._outputs if channels is None else channels)
+        for name in names:
+            if name not in self._outputs:
+                raise DataError(f"there is no channel {name!r}", remedy=f"choose among {', '.join(self._outputs)}")
+        which = [self._outputs.index(name) for name in names]
+
+        def out(values: list[NDArray[Any]], names: list[str]) -> Any:
+            return answer(form, data, times, values, names, self.columns_, X)
+
+        if quantiles is not None:
+            if return_std:
+                raise ValueError("return_std and quantiles are two questions: ask one at a time")
+            columns = [f"{name}_q{level:g}" for name in names for level in quantiles]
+            levels = [one.quantiles[:, which] for one in said if one.quantiles is not None]
+            return out([one.reshape(len(one), -1) for one in levels], columns)
+        mean = out([one.mean[:, which] for one in said], names)
+        if not return_std:
+            return mean
+        if said and said[0].std is None:
+            raise ValueError("this model has no standard deviation: fit it with law='gaussian'")
+        return mean, out([one.std[:, which] for one in said if one.std is not None], names)
+
+    def _evaluate(self, scaled: SeriesSet) -> dict[str, float]:
         """Errors on scaled series that have targets: the mean of the members' own."""
         scores = [task.evaluate(Loader(scaled, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
         return {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
@@ -129,7 +191,7 @@ def quantiles_of(task: AtTimes, out: torch.Tensor, levels: Sequence[float]) -> N
     return learned[..., left] * (1 - share) + learned[..., right] * share
 
 
-def _together(said: list[Said]) -> Said:
+def _together(said: list[Prediction]) -> Prediction:
     """The mixture of the members: means of means and of quantiles, and its standard deviation."""
     if len(said) == 1:
         return said[0]
@@ -142,4 +204,4 @@ def _together(said: list[Said]) -> Said:
     quantiles = None
     if said[0].quantiles is not None:
         quantiles = np.stack([one.quantiles for one in said if one.quantiles is not None]).mean(0)
-    return Said(mean, std, quantiles)
+    return Prediction(mean, std, quantiles)

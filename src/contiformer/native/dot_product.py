@@ -63,7 +63,7 @@ def attention_with_dropout(
 ) -> Float[Tensor, "batch heads rows part"]:
     """``dropout(softmax(Q Kᵀ / √d_k)) V``; one number is drawn from PyTorch's generator, and all else follows from it.
 
-    The tensors must be :func:`~contiformer.native.guard.usable`, and :func:`fits` be true.
+    The tensors must be :func:`~contiformer.native.dispatch.usable`, and :func:`fits` be true.
     """
     seed = int(torch.randint(2**62, (), device="cpu"))
     return _WithDropout.apply(queries, keys, values, dropout, causal, seed)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, overload
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor, nn
 
+from contiformer.nn.attention_inputs import Keys
+from contiformer.nn.eager import run_eagerly
 from contiformer.nn.fields import Activation, FieldName, make_field, stack_fields
 from contiformer.nn.heads import join_heads, split_heads
-from contiformer.nn.keys import Keys
 from contiformer.nn.observations import Observations
 from contiformer.nn.pairwise import pairwise_attention
 from contiformer.nn.rules import AttentionRule, RuleName
@@ -103,6 +104,8 @@ class ContinuousAttention(nn.Module):
     Gradients flow to ``query_times``; ``times`` that require a gradient are refused with method "spectral".
 
     Example:
+        >>> import torch
+        >>> from contiformer.nn import ContinuousAttention
         >>> attention = ContinuousAttention(32, 4)
         >>> times = torch.rand(2, 10).sort().values
         >>> attention(torch.randn(2, 10, 32), times, query_times=torch.rand(2, 5)).shape
@@ -190,12 +193,12 @@ class ContinuousAttention(nn.Module):
 
     # torch.compile takes the rest of a model and leaves this as it is: the passes below are compiled by hand already,
     # and how far the degree is raised depends on the data
-    @torch.compiler.disable
+    @run_eagerly
     def forward(
         self,
         x: Float[Tensor, "batch obs d"],
-        times: Float[Tensor, "batch obs"],
-        query_times: Float[Tensor, "batch query"] | None = None,
+        times: Real[Tensor, "batch obs"],
+        query_times: Real[Tensor, "batch query"] | None = None,
         mask: Bool[Tensor, "batch obs"] | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:

@@ -17,6 +17,8 @@ class Clock(nn.Module):
     and unit are part of the state dict but no ordinary buffers: ``model.half()`` must not round them.
 
     Example:
+        >>> import torch
+        >>> from contiformer.nn import Clock
         >>> clock = Clock()
         >>> clock.fit(torch.tensor([[1e9, 1e9 + 50, 1e9 + 100]], dtype=torch.float64))
         >>> clock(torch.tensor([[1e9 + 25]], dtype=torch.float64)).item()

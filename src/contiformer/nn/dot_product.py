@@ -7,20 +7,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from contiformer.native.dispatch import usable
 from contiformer.native.dot_product import attention_with_dropout, fits
-from contiformer.native.guard import usable
 from contiformer.nn.dropout import drop
 
 
 def dot_product_attention(
     queries: Float[Tensor, "*batch tokens part"],
     keys: Float[Tensor, "*batch others part"],
-    values: Float[Tensor, "*batch others part"],
+    values: Float[Tensor, "*batch others width"],
     mask: Float[Tensor, "*#batch tokens others"] | Bool[Tensor, "*#batch tokens others"] | None = None,
     dropout: float = 0.0,
     *,
     causal: bool = False,
-) -> Float[Tensor, "*batch tokens part"]:
+) -> Float[Tensor, "*batch tokens width"]:
     """``dropout(softmax(Q Kᵀ / √d_k + mask)) V``, what ``scaled_dot_product_attention`` gives.
 
     On a CPU that has no fast way where weights are dropped or the mask is learned: it makes the same products as here,
@@ -34,6 +34,8 @@ def dot_product_attention(
         causal: the n-th token sees the first n others. There is no mask then.
 
     Example:
+        >>> import torch
+        >>> from contiformer.nn.dot_product import dot_product_attention
         >>> x = torch.randn(2, 4, 5, 8)
         >>> dot_product_attention(x, x, x, dropout=0.1, causal=True).shape
         torch.Size([2, 4, 5, 8])

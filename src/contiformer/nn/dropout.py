@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from contiformer.native.guard import actual
+from contiformer.native.dispatch import actual
 
 #: Bits per element. The share that is dropped is rounded to a multiple of 2^-BITS.
 BITS = 16
@@ -20,6 +20,8 @@ def kept(like: Tensor, share: float, generator: torch.Generator | None = None) -
     Other devices draw in parallel, and not all of them draw 64 bits.
 
     Example:
+        >>> import torch
+        >>> from contiformer.nn.dropout import kept
         >>> kept(torch.ones(1000), 0.25).unique().tolist()
         [0.0, 1.3333333730697632]
     """

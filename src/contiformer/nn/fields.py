@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contiformer.native.guard import unhooked
+from contiformer.native.dispatch import unhooked
 from contiformer.nn.fused_sweep import SigmoidField
 from contiformer.paths.trajectories import StackedField
 
@@ -38,6 +38,8 @@ class ConcatField(nn.Module):
     Shapes: t a number, [...] or [..., 1]; x [..., d] -> [..., d].
 
     Example:
+        >>> import torch
+        >>> from contiformer.nn import ConcatField
         >>> ConcatField(8)(0.5, torch.zeros(3, 8)).shape
         torch.Size([3, 8])
     """

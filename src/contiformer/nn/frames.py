@@ -20,6 +20,7 @@ class FrameEncoder(nn.Module):
 
     Example:
         >>> import torch
+        >>> from contiformer.nn.frames import FrameEncoder
         >>> FrameEncoder(24, 24, 32)(torch.rand(2, 50, 24 * 24)).shape
         torch.Size([2, 50, 32])
     """

@@ -1,7 +1,7 @@
 """The usual cases of attention, short sequences with queries at the observations or anywhere, in one call.
 
-:mod:`contiformer.nn.cells`, :mod:`contiformer.nn.knot_attention` and :mod:`contiformer.nn.mixing` do the same step by
-step for everything else, and are what this is tested against.
+:mod:`contiformer.nn.score_integrals`, :mod:`contiformer.nn.knot_attention` and :mod:`contiformer.nn.value_means` do the
+same step by step for everything else, and are what this is tested against.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from contiformer.native.guard import usable
-from contiformer.native.knots import Knots, Places, attend_at_points
-from contiformer.nn.cells import ALONE
-from contiformer.nn.keys import Keys
+from contiformer.native.attention import Knots, Places, attend_at_points
+from contiformer.native.dispatch import usable
+from contiformer.nn.attention_inputs import Keys
 from contiformer.nn.rules import AttentionRule
-from contiformer.paths.chebyshev import gauss_legendre
+from contiformer.nn.score_integrals import ALONE
 from contiformer.paths.interpolation import PiecewisePolynomial
+from contiformer.paths.quadrature import gauss_legendre
 
 #: Numbers in a matrix with a row for each point: some twenty of them are a thread's working memory, and a few for each
 #: sequence are the path's.

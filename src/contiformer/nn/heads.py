@@ -11,8 +11,9 @@ def split_heads(x: Float[Tensor, "batch rows d"], n_heads: int) -> Float[Tensor,
 
     Example:
         >>> import torch
-        >>> split_heads(torch.tensor([[[1, 2, 3, 4]]]), 2).tolist()
-        [[[[1, 2]], [[3, 4]]]]
+        >>> from contiformer.nn.heads import split_heads
+        >>> split_heads(torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]), 2).tolist()
+        [[[[1.0, 2.0]], [[3.0, 4.0]]]]
     """
     return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
 

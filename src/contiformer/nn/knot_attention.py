@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from contiformer.native import made_for
-from contiformer.native.attention import GapSoftmax, gap_softmax
 from contiformer.native.derivatives import first_derivatives_only, saved
+from contiformer.native.gap_softmax import GapSoftmax, gap_softmax
 from contiformer.nn import scratch
 from contiformer.nn.dropout import kept
 
@@ -57,8 +57,8 @@ class KnotProblem:
         factor[:, :, rows].diagonal(dim1=1, dim2=2).fill_(self.scale)
         return factor
 
-    def forbidden(self, rows: slice, keys: int) -> Bool[Tensor, "batch 1 rows keys"] | None:
-        """Pairs that must not see each other."""
+    def forbidden(self, rows: slice, keys: int) -> Bool[Tensor, "*batch rows {keys}"] | None:
+        """Mask of the pairs that must not see each other, broadcastable to [B, H, rows, keys]."""
         mask = None if self.valid is None else ~self.valid[:, None, None, :keys]
         if self.causal:
             later = torch.ones(rows.stop - rows.start, keys, dtype=torch.bool, device=self.time.device).triu(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from contiformer.nn.attention import ContinuousAttention
 from contiformer.nn.dropout import Dropout
+from contiformer.nn.eager import run_eagerly
 from contiformer.nn.observations import Observations, last_observed
 from contiformer.paths.interpolation import interpolate
 
@@ -81,7 +82,7 @@ class ContiFormerLayer(nn.Module):
         z = self.attention_norm(attended + base.to(attended.dtype))
         return self.feed_forward_norm(z + self.dropout(self.feed_forward(z)))
 
-    @torch.compiler.disable
+    @run_eagerly
     def _input_path(
         self,
         x: Tensor,

@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from contiformer.native.small import small_products
+from contiformer.native.small_matmul import small_products
 from contiformer.nn.heads import split_heads
-from contiformer.paths.chebyshev import chebyshev_basis, gauss_legendre
+from contiformer.paths.chebyshev import chebyshev_basis
 from contiformer.paths.interpolation import PiecewisePolynomial
+from contiformer.paths.quadrature import gauss_legendre
 from contiformer.paths.trajectories import Pieces
 
 

@@ -1,4 +1,4 @@
-"""What a layer is given, checked once and brought into one form: valid rows first, padded with the last time."""
+"""Checked layer inputs: valid rows first, padding with the last time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+
+def valid_first(valid: Bool[Tensor, "batch rows"]) -> Int[Tensor, "batch rows"]:
+    """Row compaction: positions of the valid rows in their order, then those of the others."""
+    return torch.argsort(~valid, dim=1, stable=True)
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Observations:
         lengths = valid.sum(1).clamp(min=1)
         order = None
         if not complete:
-            order = torch.argsort(~valid, dim=1, stable=True)
+            order = valid_first(valid)
             valid = valid.gather(1, order)
             x = torch.where(valid[..., None], x.gather(1, order[..., None].expand_as(x)), 0.0)
             # padding repeats the last time, and an empty sequence stands where it is asked about

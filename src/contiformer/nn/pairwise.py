@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from contiformer.native import pairs
-from contiformer.native.guard import usable
+from contiformer.native.dispatch import usable
 from contiformer.nn.fields import fuse, is_plain
 from contiformer.nn.observations import Observations, last_observed
 from contiformer.nn.rules import AttentionRule

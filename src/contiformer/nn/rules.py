@@ -1,4 +1,4 @@
-"""Which attention is meant: the integral rule and the switches of the paper's ablations."""
+"""Attention options: the integral rule and the switches of the paper's ablations."""
 
 from __future__ import annotations
 

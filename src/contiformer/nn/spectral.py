@@ -1,8 +1,9 @@
 """Continuous-time attention from one trajectory per observation and matrix products.
 
-For key ``i`` and query time ``u`` the score is the mean of ``q·k_i`` over ``[t_i, u]`` (:mod:`contiformer.nn.cells`)
-and the value the mean of ``v_i`` (:mod:`contiformer.nn.mixing`). What :mod:`contiformer.nn.fused_knots` can do is done
-there, in one compiled call. Of the rest, queries at the observations themselves go through
+For key ``i`` and query time ``u`` the score is the mean of ``q·k_i`` over ``[t_i, u]``
+(:mod:`contiformer.nn.score_integrals`) and the value the mean of ``v_i`` (:mod:`contiformer.nn.value_means`). What
+:mod:`contiformer.nn.fused_knots` can do is done there, in one compiled call. Of the rest, queries at the observations
+themselves go through
 :mod:`contiformer.nn.knot_attention`; any other times are grouped by the block of points they lie in.
 """
 
@@ -16,14 +17,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from contiformer.nn import fused_knots
-from contiformer.nn.cells import CellSums, padded
+from contiformer.nn.attention_inputs import Keys, Rows
 from contiformer.nn.dropout import drop
 from contiformer.nn.heads import split_heads
-from contiformer.nn.keys import Keys, Rows
 from contiformer.nn.knot_attention import KnotProblem, knot_attention
-from contiformer.nn.mixing import CompiledPairs, Mixer, Pairs, points_between
 from contiformer.nn.observations import last_observed
 from contiformer.nn.rules import AttentionRule
+from contiformer.nn.score_integrals import CellSums, padded
+from contiformer.nn.value_means import CompiledPairs, Mixer, Pairs, points_between
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.trajectories import evaluate_basis
 

@@ -18,6 +18,8 @@ def chebyshev_basis(x: Float[Tensor, "*shape"], count: int) -> Float[Tensor, "*s
     """``T_0(x) .. T_{count-1}(x)`` along a new last dimension, by ``T_{m+1} = 2 x T_m - T_{m-1}``.
 
     Example:
+        >>> import torch
+        >>> from contiformer.paths.chebyshev import chebyshev_basis
         >>> chebyshev_basis(torch.tensor([0.5]), 4).tolist()
         [[1.0, 0.5, -0.5, -1.0]]
     """
@@ -26,13 +28,6 @@ def chebyshev_basis(x: Float[Tensor, "*shape"], count: int) -> Float[Tensor, "*s
     while len(terms) < count:
         terms.append(twice * terms[-1] - terms[-2])
     return torch.stack(terms[:count], dim=-1)
-
-
-@cache
-def gauss_legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes in [0, 1] and weights that sum to 1: exact means of polynomials up to degree ``2 * points - 1``."""
-    nodes, weights = np.polynomial.legendre.leggauss(points)
-    return (nodes + 1) / 2, weights / 2
 
 
 @cache
@@ -62,6 +57,8 @@ def running_mean_matrix(anchor: Float[Tensor, "*shape"], terms: int) -> Float[Te
     needs no care.
 
     Example:
+        >>> import torch
+        >>> from contiformer.paths.chebyshev import running_mean_matrix
         >>> mean = running_mean_matrix(torch.tensor(0.0), 2) @ torch.tensor([0.0, 1.0])  # of x, from 0 to x
         >>> mean.tolist()
         [0.0, 0.5]

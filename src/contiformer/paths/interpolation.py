@@ -98,6 +98,8 @@ def interpolate(
     rows that share a time must not matter.
 
     Example:
+        >>> import torch
+        >>> from contiformer.paths.interpolation import interpolate
         >>> path = interpolate("linear", torch.tensor([[0.0, 2.0]]), torch.tensor([[[0.0], [1.0]]]))
         >>> path(torch.tensor([[-1.0, 0.5, 9.0]])).flatten().tolist()
         [0.0, 0.25, 1.0]

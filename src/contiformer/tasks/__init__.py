@@ -1,36 +1,19 @@
-"""Tasks: a head, a loss and metrics on any backbone, as LightningModules."""
+"""Tasks: a head, a loss and metrics on any backbone."""
 
 from contiformer.lazy import lazy_names
 
-__all__ = [
-    "AtTimes",
-    "Classification",
-    "Forecasting",
-    "InputOptions",
-    "Inputs",
-    "Interpolation",
-    "Pooling",
-    "Regression",
-    "SeriesTask",
-    "Task",
-    "ValueHead",
-    "View",
-]
-
-__getattr__ = lazy_names(
+__getattr__, __all__ = lazy_names(
     __name__,
     {
-        "AtTimes": "at_times",
-        "Classification": "classification",
-        "Forecasting": "forecasting",
-        "InputOptions": "inputs",
-        "Inputs": "inputs",
-        "Interpolation": "interpolation",
-        "Pooling": "pooling",
-        "Regression": "regression",
-        "SeriesTask": "base",
-        "Task": "base",
-        "ValueHead": "heads",
-        "View": "view",
+        "at_times": ["AtTimes"],
+        "augmentation": ["Augmentation"],
+        "base": ["SeriesTask", "Task"],
+        "classification": ["Classification"],
+        "forecasting": ["Forecasting"],
+        "heads": ["ValueHead"],
+        "inputs": ["InputOptions", "Inputs"],
+        "interpolation": ["Interpolation"],
+        "pooling": ["Pooling"],
+        "regression": ["Regression"],
     },
 )

@@ -1,4 +1,4 @@
-"""Values at any times."""
+"""Predicting values at any times."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
-from contiformer.nn.windows import around
+from contiformer.nn.local_features import around
+from contiformer.tasks.augmentation import Augmentation
 from contiformer.tasks.base import Judged, SeriesTask, series_weights
-from contiformer.tasks.heads import INSIDE_90, Law, Reads, ValueHead, gaussian_loss, masked_sums
+from contiformer.tasks.heads import INSIDE_90, Distribution, Reads, ValueHead, gaussian_loss, masked_sums
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import error_scores
-from contiformer.tasks.view import View
 
 _AROUND = 5
 
@@ -26,13 +26,13 @@ class AtTimes(SeriesTask):
     """Values of a target series at its times: the common part of interpolation, forecasting and regression in time.
 
     Args:
-        backbone, inputs: see :class:`Task`.
+        backbone, inputs: see :class:`SeriesTask`.
         outputs: channels of the target.
         law, quantiles, reads: see :class:`ValueHead`.
         from_observed: the target's channels are the observed ones, so the answer starts from the line between a
             channel's neighbouring observations and is told how far they are.
         ask: times of the target that a step asks for, at most; None: all of them.
-        view: what each step sees of the training series: the fields of :class:`View`.
+        augmentation: of the training series: the fields of :class:`Augmentation`.
     """
 
     monitor: ClassVar[str] = "score"
@@ -44,17 +44,17 @@ class AtTimes(SeriesTask):
         inputs: Inputs,
         *,
         outputs: int,
-        law: Law = "point",
+        law: Distribution = "point",
         quantiles: tuple[float, ...] = (),
         reads: Reads = "hidden",
         from_observed: bool = False,
         ask: int | None = 32,
-        view: dict[str, Any] | None = None,
+        augmentation: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         self.from_observed, self.ask = from_observed, ask
-        self.view = View(**(view or {}))
-        if self.view.warp > 0:
+        self.augmentation = Augmentation(**(augmentation or {}))
+        if self.augmentation.warp > 0:
             raise ValueError("warp must be 0 where answers are asked for at times: it would move them")
         if from_observed:
             self.beside = nn.Linear(3 * outputs, backbone.d_model)
@@ -65,7 +65,7 @@ class AtTimes(SeriesTask):
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"]
     ) -> Float[Tensor, "batch query channels numbers"]:
-        """What the head says at the query times."""
+        """The head's output at the query times."""
         states = self.states(batch, query_times)
         if not self.from_observed:
             return self.head(states)
@@ -84,7 +84,7 @@ class AtTimes(SeriesTask):
             # some of the times, for every series of the batch: they are cheaper than all, and teach nearly as much
             some = torch.randperm(times.shape[1], device=times.device)[: self.ask].sort().values
             times, values, known = times[:, some], values[:, some], known[:, some]
-        said = self(self.view(batch), times)
+        said = self(self.augmentation(batch), times)
         return masked_sums(self.head.losses(said, values), known, series_weights(batch))
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:

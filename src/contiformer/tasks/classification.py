@@ -1,4 +1,4 @@
-"""Which class is a series of?"""
+"""Classification of series."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from torch.nn.functional import cross_entropy
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
+from contiformer.tasks.augmentation import Augmentation
 from contiformer.tasks.base import Judged, SeriesTask, series_weights
 from contiformer.tasks.inputs import Inputs
-from contiformer.tasks.pooled import PooledHead
-from contiformer.tasks.pooling import Kind
+from contiformer.tasks.pooling import PooledHead, PoolingKind
 from contiformer.tasks.scores import classification_scores
-from contiformer.tasks.view import View
 
 
 class Classification(SeriesTask):
     """Probabilities of classes from the pooled states of a series.
 
     Args:
-        backbone, inputs: see :class:`Task`.
+        backbone, inputs: see :class:`SeriesTask`.
         classes: how many.
         pooling, summaries, dropout: see :class:`PooledHead`.
         class_weights: one for each class, in the loss.
         label_smoothing: share of the probability that is spread over all classes in the loss.
-        view: what each step sees of the training series: the fields of :class:`View`.
+        augmentation: of the training series: the fields of :class:`Augmentation`.
 
     After training :meth:`calibrate` finds the temperature that the logits are divided by, on the validation series.
     """
@@ -44,12 +43,12 @@ class Classification(SeriesTask):
         inputs: Inputs,
         *,
         classes: int,
-        pooling: Kind = "learned",
+        pooling: PoolingKind = "learned",
         summaries: bool = False,
         dropout: float = 0.2,
         class_weights: list[float] | None = None,
         label_smoothing: float = 0.0,
-        view: dict[str, Any] | None = None,
+        augmentation: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         if class_weights is not None and len(class_weights) != classes:
@@ -58,7 +57,7 @@ class Classification(SeriesTask):
             backbone.d_model, inputs.options, classes, pooling=pooling, summaries=summaries, dropout=dropout
         )
         self.class_weights = None if class_weights is None else list(class_weights)
-        self.label_smoothing, self.view = label_smoothing, View(**(view or {}))
+        self.label_smoothing, self.augmentation = label_smoothing, Augmentation(**(augmentation or {}))
         self.register_buffer("temperature", torch.ones(()))
 
     def forward(self, batch: Batch, seen: Batch | None = None) -> Float[Tensor, "batch classes"]:
@@ -73,7 +72,7 @@ class Classification(SeriesTask):
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cross-entropy."""
         assert batch.label is not None
-        logits = self(batch, self.view(batch))
+        logits = self(batch, self.augmentation(batch))
         each = cross_entropy(logits, batch.label, reduction="none", label_smoothing=self.label_smoothing)
         weight = series_weights(batch)
         if self.class_weights is not None:

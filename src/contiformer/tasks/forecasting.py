@@ -1,4 +1,4 @@
-"""What comes next, at any times after the last observation."""
+"""Forecasting: values at any times after the last observation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
-from contiformer.nn.windows import fill_channels, window_means
+from contiformer.nn.local_features import fill_channels, window_means
 from contiformer.tasks.at_times import AtTimes
 from contiformer.tasks.inputs import Inputs
 
@@ -31,7 +31,7 @@ class Forecasting(AtTimes):
     forecast from the recent past (:class:`LinearPast`) and of what the backbone knows.
 
     With ``separate`` each channel is forecast from its own past alone, with the same weights for all: on short records
-    that change their ways, what channels have to do with each other is learned wrongly more often than not.
+    that drift, dependence between channels is learned wrongly more often than not.
 
     Args:
         backbone, inputs, options: see :class:`AtTimes`. With ``separate`` for one channel.
@@ -68,15 +68,15 @@ class Forecasting(AtTimes):
         self.seasons, self.start, self.unit, self.calendar = tuple(seasons), start, unit, calendar
         self.past = LinearPast(past, reach, phases=2 * len(self.seasons)) if past else None
 
-    def rate_of(self, name: str) -> float:
+    def rate_of(self, name: str, field_rate: float) -> float:
         """The linear part learns faster."""
-        return LINEAR_RATE if name.startswith("past.") else super().rate_of(name)
+        return LINEAR_RATE if name.startswith("past.") else super().rate_of(name, field_rate)
 
-    def decay_of(self, name: str, parameter: Tensor) -> float:
+    def decay_of(self, name: str, parameter: Tensor, weight_decay: float) -> float:
         """The linear part does not decay towards zero, but what seasons change in it does."""
         if name == "past.seasonal":
             return SEASONAL_DECAY
-        return 0.0 if name.startswith("past.") else super().decay_of(name, parameter)
+        return 0.0 if name.startswith("past.") else super().decay_of(name, parameter, weight_decay)
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The head's loss; of separate channels one of each window, drawn anew at every step."""
@@ -85,7 +85,7 @@ class Forecasting(AtTimes):
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"]
     ) -> Float[Tensor, "batch query channels numbers"]:
-        """What the head says at the query times, in the units of the batch."""
+        """The head's output at the query times, in the units of the batch."""
         if not self.separate or batch.values.shape[-1] == 1:
             return self._together(batch, query_times)
         said = self._together(_apart(batch), query_times.repeat_interleave(batch.values.shape[-1], 0))
@@ -135,7 +135,7 @@ class Forecasting(AtTimes):
 
 
 def _one_channel(batch: Batch) -> Batch:
-    """A random channel of each window, among those of which something is to be told."""
+    """A random channel of each window, among those with known targets."""
     assert batch.target_values is not None
     assert batch.target_observed is not None
     known = batch.target_observed.any(1)

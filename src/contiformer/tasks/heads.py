@@ -1,4 +1,4 @@
-"""From states to values: a number, a distribution, or quantiles for each channel."""
+"""Output heads: a value, a normal distribution, or quantiles for each channel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu, softplus
 
-Law = Literal["point", "gaussian", "quantiles"]
-#: What a head makes its numbers of.
+Distribution = Literal["point", "gaussian", "quantiles"]
+#: Inputs of a head.
 Reads = Literal["hidden", "states", "forecasts"]
 #: Standard deviations below this share of a channel's own are not believed.
 SMALLEST_STD = 1e-3
@@ -22,7 +22,7 @@ ENOUGH_TO_CALIBRATE = 50
 
 
 class ValueHead(nn.Module):
-    """What is said about each channel, given the state and what is known of the channel around that time.
+    """Distribution of each channel, from the state and local features of the channel.
 
     ``h = gelu(A_c z + B f_c + b_c)`` and a linear map to the numbers that the law needs, with ``f_c`` [F] the features
     of channel c. The numbers are
@@ -55,14 +55,14 @@ class ValueHead(nn.Module):
         channels: int,
         features: int = 0,
         *,
-        law: Law = "point",
+        law: Distribution = "point",
         quantiles: tuple[float, ...] = (),
         hidden: int = 16,
         reads: Reads = "hidden",
     ) -> None:
         super().__init__()
-        if law not in get_args(Law):
-            raise ValueError(f"law must be one of {', '.join(get_args(Law))}, got {law!r}")
+        if law not in get_args(Distribution):
+            raise ValueError(f"law must be one of {', '.join(get_args(Distribution))}, got {law!r}")
         if law == "quantiles" and (
             not quantiles or list(quantiles) != sorted(set(quantiles)) or not 0 < quantiles[0] <= quantiles[-1] < 1
         ):
@@ -116,7 +116,7 @@ class ValueHead(nn.Module):
     def losses(
         self, said: Float[Tensor, "batch query channels numbers"], truth: Float[Tensor, "batch query channels"]
     ) -> Float[Tensor, "batch query channels"]:
-        """What each value costs."""
+        """The loss of each value."""
         if self.law == "point":
             return (said[..., 0] - truth).square()
         if self.law == "gaussian":

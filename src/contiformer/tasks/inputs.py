@@ -1,4 +1,4 @@
-"""What a backbone is shown of a batch: channels, what lies around each point, and the static features."""
+"""Backbone inputs: values, mask, local features and static features."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from contiformer.data.batch import Batch
 from contiformer.nn.frames import FrameEncoder
-from contiformer.nn.windows import fill_channels, time_since_observed, window_means
+from contiformer.nn.local_features import fill_channels, time_since_observed, window_means
 
 
 @dataclass(frozen=True)
 class InputOptions:
-    """How the input is described to the backbone, whichever it is.
+    """Options of the backbone inputs, the same for every backbone.
 
     Attributes:
         channels, static: how many there are.

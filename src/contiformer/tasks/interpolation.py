@@ -50,7 +50,7 @@ class Interpolation(AtTimes):
             some = chance.topk(self.ask, dim=1).indices
             times = times.gather(1, some)
             values, hidden = (x.gather(1, some.unsqueeze(-1).expand(-1, -1, x.shape[-1])) for x in (values, hidden))
-        said = self(self.view(visible), times)
+        said = self(self.augmentation(visible), times)
         return masked_sums(self.head.losses(said, values), hidden, series_weights(batch))
 
     def _hidden(self, batch: Batch) -> Tensor:

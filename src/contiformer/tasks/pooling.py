@@ -1,4 +1,4 @@
-"""One state for a whole series."""
+"""Pooling: from the states of a series to one state, and to one prediction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-Kind = Literal["learned", "mean", "last"]
+from contiformer.data.batch import Batch
+from contiformer.nn.dropout import Dropout
+from contiformer.nn.summaries import KINDS, channel_summaries
+from contiformer.tasks.inputs import InputOptions
+
+PoolingKind = Literal["learned", "mean", "last"]
 
 
 class Pooling(nn.Module):
@@ -23,10 +28,10 @@ class Pooling(nn.Module):
     Shapes: states [B, L, d], mask [B, L] -> [B, size]. A series without points gets zeros.
     """
 
-    def __init__(self, d_model: int, kind: Kind = "learned", queries: int = 4) -> None:
+    def __init__(self, d_model: int, kind: PoolingKind = "learned", queries: int = 4) -> None:
         super().__init__()
-        if kind not in get_args(Kind):
-            raise ValueError(f"pooling must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+        if kind not in get_args(PoolingKind):
+            raise ValueError(f"pooling must be one of {', '.join(get_args(PoolingKind))}, got {kind!r}")
         self.kind = kind
         self.size = d_model * (queries + 1 if kind == "learned" else 1)
         if kind == "learned":
@@ -50,7 +55,7 @@ class Pooling(nn.Module):
     def weights(
         self, states: Float[Tensor, "batch points d"], mask: Bool[Tensor, "batch points"]
     ) -> Float[Tensor, "batch queries points"]:
-        """How much each point counts; the sum over a series is 1."""
+        """The weight of each point; they sum to 1 over a series."""
         if self.kind == "learned":
             scores = self.queries @ states.mT
         elif self.kind == "mean":
@@ -62,3 +67,51 @@ class Pooling(nn.Module):
         allowed = mask.unsqueeze(1)
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
         return scores.softmax(-1) * allowed
+
+
+class PooledHead(nn.Module):
+    """A linear map of the pooled states and, with ``summaries``, of summary statistics of each channel.
+
+    The summaries (:func:`~contiformer.nn.summaries.channel_summaries`) and the static features go through a hidden
+    layer of their own: where channels are seldom observed, how often and how high says much by itself.
+
+    Args:
+        d_model: width of the states.
+        inputs: channels and static features.
+        outputs: numbers to predict.
+        pooling: see :class:`Pooling`.
+        summaries: whether to use them.
+        dropout: of the summaries and their hidden layer.
+        hidden: width of that layer.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        inputs: InputOptions,
+        outputs: int,
+        *,
+        pooling: PoolingKind = "learned",
+        summaries: bool = False,
+        dropout: float = 0.2,
+        hidden: int = 64,
+    ) -> None:
+        super().__init__()
+        self.pooling = Pooling(d_model, pooling)
+        self.summary = None
+        if summaries:
+            numbers = KINDS * inputs.channels + 2 * inputs.static
+            self.summary = nn.Sequential(Dropout(dropout), nn.Linear(numbers, hidden), nn.GELU(), Dropout(dropout))
+        self.out = nn.Linear(self.pooling.size + (hidden if summaries else 0), outputs)
+
+    def forward(
+        self, states: Float[Tensor, "batch points d"], shown: Batch, batch: Batch
+    ) -> Float[Tensor, "batch outputs"]:
+        """The prediction from the states at the points of ``shown``, for the series of ``batch``."""
+        pooled = self.pooling(states, shown.observed.any(-1))
+        if self.summary is None:
+            return self.out(pooled).float()
+        parts = [channel_summaries(batch.values, batch.observed).flatten(1)]
+        if batch.static is not None and batch.static_observed is not None:
+            parts += [batch.static, batch.static_observed.to(batch.static.dtype)]
+        return self.out(torch.cat([pooled, self.summary(torch.cat(parts, 1)).to(pooled.dtype)], 1)).float()

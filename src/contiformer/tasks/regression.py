@@ -10,12 +10,11 @@ from torch import Tensor
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
+from contiformer.tasks.augmentation import Augmentation
 from contiformer.tasks.base import Judged, SeriesTask, series_weights
 from contiformer.tasks.inputs import Inputs
-from contiformer.tasks.pooled import PooledHead
-from contiformer.tasks.pooling import Kind
+from contiformer.tasks.pooling import PooledHead, PoolingKind
 from contiformer.tasks.scores import error_scores
-from contiformer.tasks.view import View
 
 
 class Regression(SeriesTask):
@@ -24,10 +23,10 @@ class Regression(SeriesTask):
     (Numbers at every time of a series are :class:`~contiformer.tasks.AtTimes` with a target series.)
 
     Args:
-        backbone, inputs: see :class:`Task`.
+        backbone, inputs: see :class:`SeriesTask`.
         mean, std: of the training labels.
         pooling, summaries, dropout: see :class:`PooledHead`.
-        view: what each step sees of the training series: the fields of :class:`View`.
+        augmentation: of the training series: the fields of :class:`Augmentation`.
     """
 
     monitor: ClassVar[str] = "mse"
@@ -40,16 +39,16 @@ class Regression(SeriesTask):
         *,
         mean: float = 0.0,
         std: float = 1.0,
-        pooling: Kind = "learned",
+        pooling: PoolingKind = "learned",
         summaries: bool = False,
         dropout: float = 0.2,
-        view: dict[str, Any] | None = None,
+        augmentation: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         self.head = PooledHead(
             backbone.d_model, inputs.options, 1, pooling=pooling, summaries=summaries, dropout=dropout
         )
-        self.view = View(**(view or {}))
+        self.augmentation = Augmentation(**(augmentation or {}))
         self.mean, self.std = mean, std
 
     def forward(self, batch: Batch, seen: Batch | None = None) -> Float[Tensor, " batch"]:
@@ -69,7 +68,7 @@ class Regression(SeriesTask):
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Squared error."""
         weight = series_weights(batch)
-        miss = self(batch, self.view(batch)) - self._scaled_label(batch)
+        miss = self(batch, self.augmentation(batch)) - self._scaled_label(batch)
         return (weight * miss.square()).sum(), weight.sum()
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:

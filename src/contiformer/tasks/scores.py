@@ -1,4 +1,4 @@
-"""Figures of merit, over all series at once."""
+"""Metrics over all series at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,13 @@
-"""Training on Lightning: progress, checkpoints without pickle, exact resume, more than one process."""
+"""Training on Lightning: progress, checkpoints without pickle, exact resume, several processes."""
 
 from contiformer.lazy import lazy_names
 
-__all__ = ["Interrupted", "TrainingOptions", "train"]
-
-__getattr__ = lazy_names(__name__, {"Interrupted": "interrupt", "TrainingOptions": "options", "train": "trainer"})
+__getattr__, __all__ = lazy_names(
+    __name__,
+    {
+        "interrupt": ["Interrupted"],
+        "lightning_task": ["LightningTask"],
+        "options": ["EVALUATION_BATCH", "TrainingOptions", "TrainingOutcome"],
+        "trainer": ["keep_freed_memory", "train"],
+    },
+)

@@ -1,4 +1,4 @@
-"""Ctrl-C between steps instead of within one."""
+"""Signals as requests to stop: Ctrl-C takes effect between two steps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Halt(BaseException):
     """Leaves Lightning's loops, which would make the end of the process out of a KeyboardInterrupt."""
 
 
-class Wish:
-    """Whether the user asked to stop. Asking a second time stops at once."""
+class StopRequest:
+    """Whether the user asked to stop; a second signal stops at once."""
 
     def __init__(self) -> None:
         self.stop = self.at_once = False
@@ -42,12 +42,12 @@ class Wish:
 
 
 @contextmanager
-def listening() -> Iterator[Wish]:
-    """Signals become a wish while the block runs; a :class:`Halt` that leaves it becomes :class:`Interrupted`."""
-    wish = Wish()
-    before = wish.listen()
+def listening() -> Iterator[StopRequest]:
+    """Signals become a request to stop; a :class:`Halt` that leaves the block becomes :class:`Interrupted`."""
+    request = StopRequest()
+    before = request.listen()
     try:
-        yield wish
+        yield request
     except Halt:
         raise Interrupted("stopped at once") from None
     finally:

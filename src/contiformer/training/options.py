@@ -1,65 +1,128 @@
-"""How to train, whatever the task."""
+"""Training options, whatever the task, and the outcome of a training."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from typing import Any, Literal
 
-#: Validation series that tell epochs apart.
+#: Validation series that suffice to tell epochs apart.
 ENOUGH = 200
+#: Options that do not change what is learned.
+RUNTIME_OPTIONS = {"accelerator", "devices", "num_nodes", "precision", "num_workers", "verbose"}
+#: Largest batch for validation and prediction.
+EVALUATION_BATCH = 128
 
 
-@dataclass(frozen=True)
+class _Default(Enum):
+    """The value of an option that was not set; an enumeration, so that copies are the same object."""
+
+    DEFAULT = "default"
+
+    def __repr__(self) -> str:
+        return "default"
+
+
+DEFAULT: Any = _Default.DEFAULT
+
+
+def _option(general: Any) -> Any:
+    """An option that is not set; its value where an estimator has no default of its own."""
+    return field(default=DEFAULT, metadata={"general": general})
+
+
+@dataclass(frozen=True, repr=False)
 class TrainingOptions:
-    """Everything that decides the course of a training, and where it runs.
+    """Options of a training. Those that are not set have the defaults of the estimator.
 
     Attributes:
         max_epochs: passes over the training series.
         min_steps: small sets get as many more epochs as this number of steps takes.
         batch_size: series in a step over all processes; None: a quarter of the training series, from 8 to 32.
-        learning_rate: at its peak, after ``warmup`` (a share of all steps); then a cosine to zero.
+        learning_rate: peak of the schedule: linear warm-up over the share ``warmup`` of all steps, then a cosine to 0.
         field_rate: share of the learning rate for the vector fields of continuous attention. Fields that learn as fast
             as the rest become stiff and slow.
         weight_decay: of AdamW, on matrices only.
         gradient_clip: largest norm of the gradient.
-        averaging: the weights that are validated and kept are a running mean over about ``1 / (1 - averaging)`` steps.
-        patience: stop when the validation metric has not improved for this share of the epochs; 1: never. Only where
-            the best epoch is kept.
-        keep: "best" epoch by validation, or the "last"; "auto": the best where there are enough validation series to
-            tell (200), the last where a choice would be luck.
-        seed: of the order, of dropout, of everything.
+        averaging: decay of the exponential moving average of the weights, which is what is validated and kept.
+        validation: share of the series (or of their time, where there are few) that is held out for validation.
+        validation_limit: windows of a forecaster that are evaluated after each epoch, evenly spaced; None: all.
+        patience: early stopping: share of the epochs without improvement after which training ends; 1: never. Only
+            where the best epoch is kept.
+        keep: the "best" epoch by validation, or the "last"; "auto": the best where there are enough validation series
+            to tell (200), the last otherwise.
+        keep_points, most_points, noise, warp: augmentation of the training series (not of events) at every step, see
+            :class:`~contiformer.tasks.Augmentation`: share of the points kept, their largest number, standard deviation
+            of the noise, size of the time warp.
+        seed: of initialisation, order, dropout and augmentation.
         accelerator, devices, num_nodes, precision: as for Lightning's Trainer; precision None: bf16 on a GPU that
             is good at it, float32 otherwise.
+        num_workers: processes that load batches.
         verbose: 0: silent, 1: progress.
+
+    Example:
+        >>> from contiformer import TrainingOptions
+        >>> TrainingOptions(max_epochs=5, seed=1)
+        TrainingOptions(max_epochs=5, seed=1)
+        >>> TrainingOptions(max_epochs=5).with_defaults(max_epochs=24, learning_rate=4e-3).learning_rate
+        0.004
     """
 
-    max_epochs: int = 100
-    min_steps: int = 400
-    batch_size: int | None = None
-    learning_rate: float = 2e-3
-    warmup: float = 0.1
-    field_rate: float = 0.1
-    weight_decay: float = 0.1
-    gradient_clip: float = 1.0
-    averaging: float = 0.98
-    patience: float = 0.3
-    keep: str = "auto"
-    seed: int = 0
-    accelerator: str = "auto"
-    devices: int | str = "auto"
-    num_nodes: int = 1
-    precision: str | None = None
-    num_workers: int = 0
-    verbose: int = 1
+    max_epochs: int = _option(100)
+    min_steps: int = _option(400)
+    batch_size: int | None = _option(None)
+    learning_rate: float = _option(2e-3)
+    warmup: float = _option(0.1)
+    field_rate: float = _option(0.1)
+    weight_decay: float = _option(0.1)
+    gradient_clip: float = _option(1.0)
+    averaging: float = _option(0.98)
+    validation: float = _option(0.2)
+    validation_limit: int | None = _option(None)
+    patience: float = _option(0.3)
+    keep: Literal["auto", "best", "last"] = _option("auto")
+    keep_points: float = _option(1.0)
+    most_points: int | None = _option(None)
+    noise: float = _option(0.0)
+    warp: float = _option(0.0)
+    seed: int = _option(0)
+    accelerator: str = _option("auto")
+    devices: int | str = _option("auto")
+    num_nodes: int = _option(1)
+    precision: str | None = _option(None)
+    num_workers: int = _option(0)
+    verbose: int = _option(1)
 
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained with."""
+    def __repr__(self) -> str:
+        """The options that are set."""
+        return f"TrainingOptions({', '.join(f'{name}={value!r}' for name, value in self.set_options().items())})"
+
+    def set_options(self) -> dict[str, Any]:
+        """The options that are set, by name."""
+        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in named.items() if value is not DEFAULT}
+
+    def with_defaults(self, **defaults: Any) -> TrainingOptions:
+        """All options set: those of ``self``, then ``defaults``, then the general ones; checked.
+
+        Raises:
+            ValueError: naming the option that is out of range.
+        """
+        general = {one.name: one.metadata["general"] for one in fields(self)}
+        options = TrainingOptions(**{**general, **defaults, **self.set_options()})
+        options._check()
+        return options
+
+    def _check(self) -> None:
         positive = {"max_epochs": 1, "min_steps": 0, "learning_rate": 0, "num_nodes": 1, "gradient_clip": 0}
         for name, least in positive.items():
             value = getattr(self, name)
             if not value >= least or (name == "learning_rate" and value == 0):
                 raise ValueError(f"{name} must be positive, got {value}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size must be positive, got {self.batch_size}")
+        for name in ("batch_size", "validation_limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive or None, got {value}")
         for name in ("warmup", "field_rate", "averaging", "patience"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
@@ -84,3 +147,28 @@ class TrainingOptions:
     def epochs_for(self, steps_per_epoch: int) -> int:
         """Epochs, counting those that a small set needs to get its steps."""
         return max(self.max_epochs, -(-self.min_steps // max(1, steps_per_epoch)))
+
+    def augmentation(self) -> dict[str, Any]:
+        """The fields of :class:`~contiformer.tasks.Augmentation`."""
+        return {"keep": self.keep_points, "most": self.most_points, "warp": self.warp, "noise": self.noise}
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """The outcome of a training.
+
+    Attributes:
+        history: a row of metrics for each round.
+        best_round: the one whose weights were kept.
+        seconds: of this call; a resumed training does not count what went before.
+        resumed: rounds that were done before.
+        interrupted: the user stopped it.
+        messages: what a user should know, such as a damaged checkpoint.
+    """
+
+    history: list[dict[str, float]]
+    best_round: int
+    seconds: float
+    resumed: int
+    interrupted: bool
+    messages: list[str]

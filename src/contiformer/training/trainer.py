@@ -2,57 +2,78 @@
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
 import time
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities.warnings import PossibleUserWarning
 
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSet
 from contiformer.data.loader import Loader
 from contiformer.data.series_set import SeriesSet
-from contiformer.training.allocation import keep_freed_memory
-from contiformer.training.callbacks import Checkpoints, Course, Patience, Seeding
-from contiformer.training.checkpoint_io import TreeIO
-from contiformer.training.finding import find_checkpoint
-from contiformer.training.identity import identity_of
+from contiformer.tasks.base import Task
+from contiformer.training.callbacks import (
+    Checkpoints,
+    EarlyStopping,
+    History,
+    ProgressBar,
+    StepSeeding,
+    StopOnSignal,
+    WeightAveraging,
+)
+from contiformer.training.checkpoints import ResumableEpochs, SafetensorsIO, find_checkpoint, fingerprint_of
 from contiformer.training.interrupt import Halt, Interrupted, listening
-from contiformer.training.options import TrainingOptions
-from contiformer.training.progress import Progress
-from contiformer.training.quiet import quiet
-from contiformer.training.records import Records, write_history
-from contiformer.training.rounds import Rounds
+from contiformer.training.lightning_task import LightningTask
+from contiformer.training.options import EVALUATION_BATCH, TrainingOptions, TrainingOutcome
 
-if TYPE_CHECKING:
-    from contiformer.tasks.base import Task
-
-#: At most so many series in a batch that is only looked at.
-EVALUATION_BATCH = 128
+#: Parameters of mallopt, see malloc.h. Freed memory up to the first size is kept, blocks up to the second come from it.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+KEPT_BYTES, LARGEST_BLOCK = 2**30, 2**25
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a training went.
+@cache
+def keep_freed_memory() -> bool:
+    """Tell glibc not to return memory to the system after each step, once for the process.
 
-    Attributes:
-        history: a row of metrics for each round.
-        best_round: the one whose weights were kept.
-        seconds: of this call; a resumed training does not count what went before.
-        resumed: rounds that were done before.
-        interrupted: the user stopped it.
-        messages: what a user should know, such as a damaged checkpoint.
+    A page that comes back from the system is cleared and mapped again at its first use, which takes longer than using
+    it. Other systems' allocators are left as they are.
+
+    Returns:
+        Whether the allocator is one that was told.
     """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return False
+    return bool(mallopt(_TRIM_THRESHOLD, KEPT_BYTES)) and bool(mallopt(_MMAP_THRESHOLD, LARGEST_BLOCK))
 
-    history: list[dict[str, float]]
-    best_round: int
-    seconds: float
-    resumed: int
-    interrupted: bool
-    messages: list[str]
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Leave out Lightning's messages and warnings; all other warnings come through."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=PossibleUserWarning)
+            for module in (r"lightning\.", r"torch\.optim\.lr_scheduler"):
+                warnings.filterwarnings("ignore", module=module)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def train(
@@ -61,7 +82,7 @@ def train(
     validation: SeriesSet | EventSet,
     options: TrainingOptions,
     folder: Path | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train until the epochs are done or validation stops improving, and leave the best weights in the task.
 
     With a folder the state is saved after rounds, and a training that finds one goes on from it; what comes out is
@@ -71,7 +92,7 @@ def train(
         task: what to learn.
         training: series, scaled.
         validation: series to choose by; not empty.
-        options: how.
+        options: how; options that are not set have general defaults.
         folder: for checkpoints, ``history.csv`` and logs; None: nothing is written.
 
     Raises:
@@ -83,47 +104,48 @@ def train(
         raise DataError("there is nothing to train or to validate on", remedy="give more series")
     began = time.perf_counter()
     keep_freed_memory()
-    options = options.keeping(len(validation))
+    options = options.with_defaults().keeping(len(validation))
     batch_size = options.batch_for(len(training))
     loader = Loader(training, batch_size, seed=options.seed, num_workers=options.num_workers, shared=True)
     checking = Loader(validation, EVALUATION_BATCH, shuffle=False, shared=True)
-    rounds = Rounds(loader)
-    count = -(-options.epochs_for(len(loader)) * len(loader) // len(rounds))
-    task.plan(options, count * len(rounds))
-    course = Course(options, count)
-    progress = Progress(course, count, len(rounds), "epoch" if len(rounds) == len(loader) else "round")
+    epochs = ResumableEpochs(loader)
+    rounds = -(-options.epochs_for(len(loader)) * len(loader) // len(epochs))
+    module = LightningTask(task, options, rounds * len(epochs))
+    averaging, history = WeightAveraging(options.averaging), History(folder)
+    stopping = EarlyStopping(options, rounds, averaging, history)
+    progress = ProgressBar(stopping, rounds, len(epochs), "epoch" if len(epochs) == len(loader) else "round")
     messages: list[str] = []
     checkpoint, resumed, interrupted = None, 0, False
-    with listening() as wish, quiet(), torch.random.fork_rng(devices=[]):
-        patience = Patience(wish)
-        callbacks: list[Callback] = [Seeding(options.seed), course, patience]
+    with listening() as request, quiet_lightning(), torch.random.fork_rng(devices=[]):
+        signals = StopOnSignal(request)
+        # in this order: after a validation the weights are put back, the row is written, and the best weights are kept
+        callbacks: list[Callback] = [StepSeeding(options.seed), averaging, history, stopping, signals]
         if folder is not None:
-            place, identity = folder / "checkpoints", identity_of(options, training, validation, task)
-            checkpoint, resumed = find_checkpoint(place, identity, messages)
-            callbacks += [Records(course, folder), Checkpoints(place, rounds, identity, checkpoint, patience)]
+            place, fingerprint = folder / "checkpoints", fingerprint_of(options, training, validation, task)
+            checkpoint, resumed = find_checkpoint(place, fingerprint, messages)
+            callbacks.append(Checkpoints(place, epochs, fingerprint, checkpoint, signals))
         if options.verbose:
             callbacks.append(progress)
-        trainer = make_trainer(options, count, callbacks, folder)
+        trainer = make_trainer(options, rounds, callbacks, folder)
         if options.verbose and trainer.is_global_zero:
             for message in messages + ([f"going on after {progress.word} {resumed}"] if resumed else []):
                 progress.say(message)
         try:
-            trainer.fit(task, rounds, checking, ckpt_path=checkpoint, weights_only=False)
+            trainer.fit(module, epochs, checking, ckpt_path=checkpoint, weights_only=False)
         except Halt:
-            if wish.at_once:
+            if request.at_once:
                 raise
-            if folder is not None or not course.best:
+            if folder is not None or not stopping.best:
                 again = "" if folder is None else f"; the same call with {folder} goes on"
-                raise Interrupted(f"stopped after {len(course.history)} of {count} {progress.word}s{again}") from None
+                raise Interrupted(f"stopped after {len(history.rows)} of {rounds} {progress.word}s{again}") from None
             interrupted = True
         if folder is not None and trainer.is_global_zero:
-            write_history(course.history, folder / "history.csv")
-    if course.best:
-        task.load_state_dict(course.best)
-    # the task is kept for long, and the trainer knows the training data
-    task.trainer = None
+            history.write()
+    if stopping.best:
+        task.load_state_dict(stopping.best)
     task.eval()
-    return Outcome(course.history, course.best_round, time.perf_counter() - began, resumed, interrupted, messages)
+    seconds = time.perf_counter() - began
+    return TrainingOutcome(history.rows, stopping.best_round, seconds, resumed, interrupted, messages)
 
 
 def make_trainer(options: TrainingOptions, rounds: int, callbacks: list[Callback], folder: Path | None) -> Trainer:
@@ -140,8 +162,6 @@ def make_trainer(options: TrainingOptions, rounds: int, callbacks: list[Callback
     if accelerator == "cpu" and devices == "auto":
         devices = 1
     if several:
-        from lightning.pytorch.strategies import DDPStrategy  # noqa: PLC0415
-
         strategy = DDPStrategy(broadcast_buffers=False)  # type: ignore[assignment]
     return Trainer(
         accelerator=accelerator,
@@ -151,7 +171,7 @@ def make_trainer(options: TrainingOptions, rounds: int, callbacks: list[Callback
         precision=options.precision or _precision(accelerator),  # type: ignore[arg-type]
         max_epochs=rounds,
         callbacks=callbacks,
-        plugins=[TreeIO()],
+        plugins=[SafetensorsIO()],
         gradient_clip_val=options.gradient_clip or None,
         logger=False,
         enable_checkpointing=False,

@@ -13,9 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from contiformer.data import EventSequence, EventSet
 from contiformer.data.catalog import load_events
+from contiformer.data.catalog.event_records import events_from_occupancy, onsets_from_marks
 from contiformer.data.catalog.events import clipped
-from contiformer.data.catalog.neonate import onsets_from_marks
-from contiformer.data.catalog.traffic import events_from_occupancy
 from contiformer.data.errors import DataError
 
 

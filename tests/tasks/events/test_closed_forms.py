@@ -10,17 +10,16 @@ import torch
 from torch import nn
 
 from contiformer.data import DataError, EventSequence, EventSet
-from contiformer.data.event_batch import collate_events
-from contiformer.data.event_scaling import EventScaling
+from contiformer.data.batch import collate_events
+from contiformer.data.scaling import EventScaling
 from contiformer.data.synthetic import Hawkes, Poisson, hawkes_set, poisson_set
 from contiformer.tasks.events import EventTask, IntegralRule, IntensityModel, Memory, intervals, log_likelihood
-from contiformer.tasks.events.encoded import EncodedModel
-from contiformer.tasks.events.heads import ConvergingHead, ExponentialHead
-from contiformer.tasks.events.models.hawkes import HawkesModel
-from contiformer.tasks.events.models.hawkes_fit import fit_hawkes
-from contiformer.tasks.events.models.nhp import NeuralHawkesModel
-from contiformer.tasks.events.models.rmtpp import RMTPPEncoder
-from contiformer.tasks.events.models.sahp import SAHPEncoder
+from contiformer.tasks.events.hawkes import HawkesModel
+from contiformer.tasks.events.hawkes_fit import fit_hawkes
+from contiformer.tasks.events.last_state_model import LastStateModel
+from contiformer.tasks.events.nhp import NeuralHawkesModel
+from contiformer.tasks.events.rmtpp import ExponentialIntensity, RMTPPEncoder
+from contiformer.tasks.events.sahp import ConvergingIntensity, SAHPEncoder
 
 MIXED = Hawkes(
     mu=[0.2, 0.4, 0.0],
@@ -153,9 +152,9 @@ def trained(name, scaling, data, steps=40):
     if name == "nhp":
         model = NeuralHawkesModel(scaling, 16, dropout=0.0)
     elif name == "rmtpp":
-        model = EncodedModel(RMTPPEncoder(scaling, 16, dropout=0.0), ExponentialHead(16, scaling))
+        model = LastStateModel(RMTPPEncoder(scaling, 16, dropout=0.0), ExponentialIntensity(16, scaling))
     else:
-        model = EncodedModel(SAHPEncoder(scaling, 16, dropout=0.0), ConvergingHead(16, scaling))
+        model = LastStateModel(SAHPEncoder(scaling, 16, dropout=0.0), ConvergingIntensity(16, scaling))
     task = EventTask(model, unit=scaling.unit, time_weight=0.0, type_weight=0.0)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
     batch = collate_events(list(scaling.apply(data)))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from contiformer.tasks.events.models import decaying_cells as module
-from contiformer.tasks.events.models.decaying_cells import decaying_cells, one_by_one
+from contiformer.tasks.events import nhp as module
+from contiformer.tasks.events.nhp import decaying_cells, one_by_one
 
 
 @pytest.fixture

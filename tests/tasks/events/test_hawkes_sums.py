@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contiformer.data import EventSequence
-from contiformer.tasks.events.models.hawkes_sums import ChainSums, PairSums
+from contiformer.tasks.events.hawkes_fit import ChainSums, PairSums
 
 TYPES = 3
 

@@ -9,36 +9,37 @@ import numpy as np
 import pytest
 import torch
 
-from contiformer.backbones.contiformer_backbone import ContiFormerBackbone
+from contiformer.backbones.contiformer import ContiFormerBackbone
 from contiformer.data import EventSequence, EventSet
-from contiformer.data.event_batch import collate_events
-from contiformer.data.event_scaling import EventScaling
+from contiformer.data.batch import collate_events
+from contiformer.data.scaling import EventScaling
+from contiformer.paths.quadrature import gauss_legendre
 from contiformer.tasks.events import EventTask, IntegralRule, Memory, expect, intervals, log_likelihood
-from contiformer.tasks.events.encoded import EncodedModel
+from contiformer.tasks.events.build import STATE_INTENSITIES
 from contiformer.tasks.events.encoder import EventEncoder
-from contiformer.tasks.events.heads import HEADS, ConvergingHead, ExponentialHead
-from contiformer.tasks.events.models.hawkes import HawkesModel
-from contiformer.tasks.events.models.nhp import NeuralHawkesModel
-from contiformer.tasks.events.models.rmtpp import RMTPPEncoder
-from contiformer.tasks.events.models.sahp import SAHPEncoder
-from contiformer.tasks.events.quadrature import gauss_legendre
+from contiformer.tasks.events.hawkes import HawkesModel
+from contiformer.tasks.events.last_state_model import LastStateModel
+from contiformer.tasks.events.nhp import NeuralHawkesModel
+from contiformer.tasks.events.rmtpp import ExponentialIntensity, RMTPPEncoder
+from contiformer.tasks.events.sahp import ConvergingIntensity, SAHPEncoder
 
 D = 8
 K = 3
 
 
 def rmtpp(scaling, **options):
-    return EncodedModel(RMTPPEncoder(scaling, D, **options), ExponentialHead(D, scaling))
+    return LastStateModel(RMTPPEncoder(scaling, D, **options), ExponentialIntensity(D, scaling))
 
 
 def sahp(scaling, **options):
-    return EncodedModel(SAHPEncoder(scaling, D, **options), ConvergingHead(D, scaling))
+    return LastStateModel(SAHPEncoder(scaling, D, **options), ConvergingIntensity(D, scaling))
 
 
 def contiformer(head):
     def build(scaling):
-        return EncodedModel(
-            EventEncoder(ContiFormerBackbone(D, D, causal=True, n_heads=2), scaling), HEADS[head](D, scaling)
+        return LastStateModel(
+            EventEncoder(ContiFormerBackbone(D, D, causal=True, n_heads=2), scaling),
+            STATE_INTENSITIES[head](D, scaling),
         )
 
     return build
@@ -53,7 +54,7 @@ BUILD = {
     "rmtpp-lstm": lambda scaling: rmtpp(scaling, cell="lstm"),
     "sahp": sahp,
     "sahp-wait": lambda scaling: sahp(scaling, n_layers=2, n_heads=2, shift="wait"),
-    **{f"contiformer-{head}": contiformer(head) for head in HEADS},
+    **{f"contiformer-{head}": contiformer(head) for head in STATE_INTENSITIES},
 }
 
 
@@ -182,7 +183,7 @@ def test_closed_integral(name):
     if closed is None:
         assert name not in ("hawkes", "hawkes-shared", "rmtpp", "contiformer-rmtpp", "contiformer-hazard")
         return
-    x, w, _ = (torch.as_tensor(part) for part in gauss_legendre(4))
+    x, w = (torch.as_tensor(part) for part in gauss_legendre(4))
     pieces = 1500
     share = ((torch.arange(pieces)[:, None] + x) / pieces).flatten()
     for m in range(elapsed.shape[-1]):
@@ -260,7 +261,7 @@ def test_contiformer_says_what_is_wrong_with_sequences_that_are_far_too_long():
     ("level", "slope"), [(0.0, 9.0), (60.0, -9.0), (50.0, 1.0), (50.0, 0.0), (-3.0, 0.0), (1.0, -2)]
 )
 def test_exponential_intensity_ends_somewhere_and_its_integral_knows(level, slope):
-    head = ExponentialHead(1, TRAIN).double()
+    head = ExponentialIntensity(1, TRAIN).double()
     head.slope.fill_(slope)
     rows = {"level": torch.full((1, 1, 1), level), "kind": torch.zeros(1, 1, K).log_softmax(-1)}
     memory = Memory({key: x.double() for key, x in rows.items()})
@@ -419,5 +420,5 @@ def test_excitation_in_pieces_is_the_same(monkeypatch):
     memory = model.remember(events)
     elapsed = torch.rand(*events.times.shape, 4, dtype=torch.float64)
     whole = model.rates(memory, elapsed), model.integral(memory, elapsed)
-    monkeypatch.setattr("contiformer.tasks.events.models.hawkes._AT_ONCE", 1)
+    monkeypatch.setattr("contiformer.tasks.events.hawkes._AT_ONCE", 1)
     torch.testing.assert_close((model.rates(memory, elapsed), model.integral(memory, elapsed)), whole)

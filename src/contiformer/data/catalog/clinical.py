@@ -1,63 +1,37 @@
-"""PhysioNet 2012: the first 48 hours of 12,000 stays in intensive care, and who survived them."""
+"""PhysioNet 2012: the first 48 hours of 12,000 stays in intensive care, labelled by death in hospital."""
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.catalog import registry, store
+from contiformer.data.catalog.registry import dataset_info
+from contiformer.data.catalog.storage import require_file
 from contiformer.data.errors import DataError, did_you_mean
-from contiformer.data.readers.guard import guarded
-from contiformer.data.readers.text import read_bytes, read_text
+from contiformer.data.files import read_bytes, read_text
+from contiformer.data.readers.columns import guarded
+from contiformer.data.readers.duplicates import Policy, scatter
 from contiformer.data.series import Series
 from contiformer.data.series_set import Schema, SeriesSet
 
-#: The 37 variables that change in time, with their units, in the order in which the files have them at each time.
+#: The 37 time-varying variables with their units, in the order of the files.
+# fmt: off
 VARIABLES: dict[str, str | None] = {
-    "ALP": "IU/L",
-    "ALT": "IU/L",
-    "AST": "IU/L",
-    "Albumin": "g/dL",
-    "BUN": "mg/dL",
-    "Bilirubin": "mg/dL",
-    "Cholesterol": "mg/dL",
-    "Creatinine": "mg/dL",
-    "DiasABP": "mmHg",
-    "FiO2": None,
-    "GCS": None,
-    "Glucose": "mg/dL",
-    "HCO3": "mmol/L",
-    "HCT": "%",
-    "HR": "bpm",
-    "K": "mEq/L",
-    "Lactate": "mmol/L",
-    "MAP": "mmHg",
-    "MechVent": None,
-    "Mg": "mmol/L",
-    "NIDiasABP": "mmHg",
-    "NIMAP": "mmHg",
-    "NISysABP": "mmHg",
-    "Na": "mEq/L",
-    "PaCO2": "mmHg",
-    "PaO2": "mmHg",
-    "Platelets": "cells/nL",
-    "RespRate": "bpm",
-    "SaO2": "%",
-    "SysABP": "mmHg",
-    "Temp": "°C",
-    "TroponinI": "µg/L",
-    "TroponinT": "µg/L",
-    "Urine": "mL",
-    "WBC": "cells/nL",
-    "Weight": "kg",
-    "pH": None,
+    "ALP": "IU/L", "ALT": "IU/L", "AST": "IU/L", "Albumin": "g/dL", "BUN": "mg/dL", "Bilirubin": "mg/dL",
+    "Cholesterol": "mg/dL", "Creatinine": "mg/dL", "DiasABP": "mmHg", "FiO2": None, "GCS": None, "Glucose": "mg/dL",
+    "HCO3": "mmol/L", "HCT": "%", "HR": "bpm", "K": "mEq/L", "Lactate": "mmol/L", "MAP": "mmHg", "MechVent": None,
+    "Mg": "mmol/L", "NIDiasABP": "mmHg", "NIMAP": "mmHg", "NISysABP": "mmHg", "Na": "mEq/L", "PaCO2": "mmHg",
+    "PaO2": "mmHg", "Platelets": "cells/nL", "RespRate": "bpm", "SaO2": "%", "SysABP": "mmHg", "Temp": "°C",
+    "TroponinI": "µg/L", "TroponinT": "µg/L", "Urine": "mL", "WBC": "cells/nL", "Weight": "kg", "pH": None,
 }
+# fmt: on
 #: The descriptors, known on admission.
 DESCRIPTORS = ("Age", "Gender", "Height", "ICUType", "Weight")
 UNKNOWN = -1.0
@@ -69,31 +43,23 @@ _CODES = {name: code for code, name in enumerate(VARIABLES)}
 _CODES |= {name: len(VARIABLES) + n for n, name in enumerate(DESCRIPTORS[:-1])}
 
 
-def load_clinical(name: str, *, duplicates: str = "mean") -> SeriesSet:
-    """One set of the challenge, from its one table or from the original folder of files.
+def load_clinical(name: str, *, duplicates: Policy = "mean") -> SeriesSet:
+    """One set of the challenge: ``PhysioNet2012-A``, ``-B`` or ``-C``, from one table or from the original folder.
 
     A series is a record: times in hours since admission, 37 channels (float32) with NaN where nothing was measured,
-    five static features with NaN where unknown, and the label 1 for a death in hospital, 0 otherwise.
+    five static features with NaN where unknown, and the label 1 for a death in hospital, 0 otherwise. Several values of
+    one variable at one time are merged by ``duplicates``: ``mean``, ``first``, ``last`` or ``error``.
 
     The descriptors are the rows at 00:00 for Age, Gender, Height and ICUType, and the first one there for Weight; that
     row is no measurement and not in the channel Weight, all other rows for Weight are. Rows with -1 for a descriptor or
-    a weight mean unknown and are counted. Records without any measurement stay, with length 0, and are counted.
-
-    Args:
-        name: ``PhysioNet2012-A``, ``-B`` or ``-C``.
-        duplicates: what to do with several values of one variable at one time: ``mean``, ``first``, ``last`` or
-            ``error``; the rows merged are counted.
-
-    Example:
-        >>> load_clinical("PhysioNet2012-A")  # doctest: +SKIP
-        SeriesSet(4000 series, 37 channels)
+    a weight mean unknown. Records without any measurement stay, with length 0.
     """
-    info = registry.get(name, "clinical")
+    info = dataset_info(name, "clinical")
     if duplicates not in {"mean", "first", "last", "error"}:
         raise DataError(f"there is no policy {duplicates!r}", remedy="pass 'mean', 'first', 'last' or 'error'")
     letter = info.name[-1].lower()
-    path = store.require(info, f"{info.folder}/set-{letter}.csv.gz", f"{info.folder}/set-{letter}")
-    outcomes = read_outcomes(store.require(info, f"{info.folder}/Outcomes-{letter}.txt"))
+    path = require_file(info, f"{info.folder}/set-{letter}.csv.gz", f"{info.folder}/set-{letter}")
+    outcomes = read_outcomes(require_file(info, f"{info.folder}/Outcomes-{letter}.txt"))
     return read_records(path, outcomes, duplicates=duplicates)
 
 
@@ -116,48 +82,38 @@ def read_outcomes(path: Path) -> dict[int, int]:
     return outcomes
 
 
-def read_records(path: Path, outcomes: dict[int, int] | None, *, duplicates: str = "mean") -> SeriesSet:
+def read_records(path: Path, outcomes: dict[int, int] | None, *, duplicates: Policy = "mean") -> SeriesSet:
     """From a table ``RecordID,Time,Parameter,Value``, or from a folder with a file ``RecordID.txt`` for each record."""
-    table, sources = _joined(path) if path.is_dir() else (path, None)
+    table, sources = _joined(path) if path.is_dir() else (path, [])
     try:
         return _built(_parsed(table), outcomes, duplicates)
     except DataError as error:
         file, row = path, error.row
-        if sources is not None and row is not None:
-            file, row = sources.origin(row)
+        if sources and row is not None:
+            first, file = sources[bisect.bisect_right(sources, row, key=itemgetter(0)) - 1]
+            row += 2 - first
         raise DataError(error.problem, file=file, row=row, column=error.column, remedy=error.remedy) from None
 
 
-@dataclass
-class _Sources:
-    """Which line of which file a line of the joined table was."""
-
-    files: list[Path]
-    first_rows: list[int]
-
-    def origin(self, row: int) -> tuple[Path, int]:
-        n = bisect.bisect_right(self.first_rows, row) - 1
-        return self.files[n], row - self.first_rows[n] + 2
-
-
-def _joined(folder: Path) -> tuple[bytes, _Sources]:
+def _joined(folder: Path) -> tuple[bytes, list[tuple[int, Path]]]:
+    """One table of all files, and the first row of each file in it."""
     files = sorted(folder.glob("*.txt"))
     if not files:
         raise DataError("there is no file RecordID.txt in this folder", file=folder, remedy="pass the folder set-a")
-    pieces, first_rows, row = [",".join(_HEADER).encode()], [], 2
+    pieces, sources, row = [",".join(_HEADER).encode()], [], 2
     for file in files:
         header, *lines = read_bytes(file).splitlines()
         if header.strip() != b"Time,Parameter,Value" or not file.stem.isdigit():
             raise DataError("the first line has to be Time,Parameter,Value, the name RecordID.txt", file=file, row=1)
         mark = file.stem.encode() + b","
         pieces += [mark + line for line in lines]
-        first_rows.append(row)
+        sources.append((row, file))
         row += len(lines)
-    return b"\n".join(pieces) + b"\n", _Sources(files, first_rows)
+    return b"\n".join(pieces) + b"\n", sources
 
 
 @dataclass
-class _Rows:
+class _Table:
     """The table as columns, and what was left out of it."""
 
     record: NDArray[np.int64]
@@ -166,11 +122,11 @@ class _Rows:
     value: NDArray[np.float32]
     notes: dict[str, int]
 
-    def keep(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> _Rows:
-        return _Rows(self.record[which], self.minute[which], self.code[which], self.value[which], self.notes)
+    def keep(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> _Table:
+        return _Table(self.record[which], self.minute[which], self.code[which], self.value[which], self.notes)
 
 
-def _parsed(table: Path | bytes) -> _Rows:
+def _parsed(table: Path | bytes) -> _Table:
     dtypes = {"RecordID": pl.Int64, "Time": pl.Categorical, "Parameter": pl.Categorical, "Value": pl.Float64}
     try:
         frame = guarded(
@@ -186,10 +142,8 @@ def _parsed(table: Path | bytes) -> _Rows:
     code = _looked_up(frame["Parameter"], lambda name: -2 if name == "RecordID" else _CODES.get(name, -1), -3)
     value = frame["Value"].to_numpy().astype(np.float32)
     _check_rows(frame, minute, code, value)
-    rows = _Rows(frame["RecordID"].to_numpy(), minute, code, value, {})
-    nameless = int((code == -3).sum())
-    if nameless:
-        rows.notes["rows without a parameter, left out"] = nameless
+    notes = {"rows without a parameter, left out": int((code == -3).sum())}
+    rows = _Table(frame["RecordID"].to_numpy(), minute, code, value, notes)
     return rows.keep(code >= 0) if (code < 0).any() else rows
 
 
@@ -227,7 +181,7 @@ def _minutes(text: str) -> int:
 
 
 def _first_bad_row(text: bytes, complaint: str) -> DataError:
-    """Where the fast reader failed: line by line."""
+    """The error of the first bad row, found line by line after the fast reader failed."""
     for row, line in enumerate(text.splitlines(), 1):
         cells = line.split(b",")
         if row == 1 or not line.strip():
@@ -238,13 +192,12 @@ def _first_bad_row(text: bytes, complaint: str) -> DataError:
             try:
                 kind(cell)
             except ValueError:
-                return DataError(
-                    f"{cell.decode('latin-1')!r} is not a number", row=row, column=name, remedy="repair it"
-                )
+                problem = f"{cell.decode('latin-1')!r} is not a number"
+                return DataError(problem, row=row, column=name, remedy="repair it")
     return DataError(f"not a table: {complaint}", remedy="download it again")
 
 
-def _built(rows: _Rows, outcomes: dict[int, int] | None, duplicates: str) -> SeriesSet:
+def _built(rows: _Table, outcomes: dict[int, int] | None, duplicates: Policy) -> SeriesSet:
     records, first, owner = _grouped(rows.record)
     notes = rows.notes
     # the files list records and times in order; whatever does not is put in order
@@ -255,37 +208,32 @@ def _built(rows: _Rows, outcomes: dict[int, int] | None, duplicates: str) -> Ser
         rows, key, owner = rows.keep(order), key[order], owner[order]
     static, described = _descriptors(rows, owner, len(records))
     unknown_weight = ~described & (rows.code == _CODES["Weight"]) & (rows.value == UNKNOWN)
-    if unknown_weight.any():
-        notes["weights of -1, taken as not observed"] = int(unknown_weight.sum())
+    notes["weights of -1, taken as not observed"] = int(unknown_weight.sum())
     measured = ~described & ~unknown_weight
     rows, key = rows.keep(measured), key[measured]
-    new_point = np.ones(len(key), bool)
-    np.not_equal(key[1:], key[:-1], out=new_point[1:])
-    point = np.cumsum(new_point) - 1
-    at = key[new_point]
-    values = _scattered(rows, point, len(at), duplicates, notes)
+
+    def complain(n: int, _: int) -> DataError:
+        what = f"several values of {list(VARIABLES)[rows.code[n]]} at minute {rows.minute[n]}"
+        return DataError(f"record {rows.record[n]} has {what}", remedy="pass duplicates='mean', 'first' or 'last'")
+
+    points = scatter((key,), rows.code, rows.value, len(VARIABLES), duplicates, complain)
+    notes[f"values at the same time as another of the same variable ({duplicates})"] = points.merged
+    at, values = key[points.first], points.values
     edges = np.searchsorted(at, np.arange(len(records) + 1) * width)
     times = (at % width) / MINUTES
-    order_in_file = np.argsort(first, kind="stable")
     series = []
-    for n in order_in_file.tolist():
+    for n in np.argsort(first, kind="stable").tolist():
         record, inside = int(records[n]), slice(edges[n], edges[n + 1])
         if outcomes is not None and record not in outcomes:
             raise DataError(f"record {record} has no outcome", column=_OUTCOME, remedy="use the outcomes of this set")
         label = None if outcomes is None else outcomes[record]
         series.append(Series(times[inside], values[inside], static[n], label, None, None, record))
-    empty = int((np.diff(edges) == 0).sum())
-    if empty:
-        notes["records without a measurement, kept with length 0"] = empty
+    notes["records without a measurement, kept with length 0"] = int((np.diff(edges) == 0).sum())
     if outcomes is not None and len(outcomes) > len(records):
         notes["outcomes of records that are not here"] = len(outcomes.keys() - set(records.tolist()))
-    schema = Schema(
-        channels=tuple(VARIABLES),
-        units=tuple(VARIABLES.values()),
-        static=DESCRIPTORS,
-        classes=None if outcomes is None else (0, 1),
-        time_unit="h",
-    )
+    classes = None if outcomes is None else (0, 1)
+    units = tuple(VARIABLES.values())
+    schema = Schema(tuple(VARIABLES), units, static=DESCRIPTORS, classes=classes, time_unit="h")
     return SeriesSet(series, schema=schema, notes=notes)
 
 
@@ -298,7 +246,7 @@ def _grouped(record: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     return record[first], first, np.repeat(np.arange(len(first)), np.diff(np.append(first, len(record))))
 
 
-def _descriptors(rows: _Rows, owner: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def _descriptors(rows: _Table, owner: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """[records, 5] static features, and which rows they were."""
     static = np.full((count, len(DESCRIPTORS)), np.nan, np.float32)
     admission = rows.minute == 0
@@ -313,39 +261,7 @@ def _descriptors(rows: _Rows, owner: NDArray[np.int64], count: int) -> tuple[NDA
     static[owner[which], rows.code[which] - len(VARIABLES)] = rows.value[which]
     static[owner[first_weight], len(DESCRIPTORS) - 1] = rows.value[first_weight]
     unknown = static == UNKNOWN
-    if unknown.any():
-        rows.notes["descriptors of -1, taken as unknown"] = int(unknown.sum())
+    rows.notes["descriptors of -1, taken as unknown"] = int(unknown.sum())
     static[unknown] = np.nan
     described[first_weight] = True
     return static, described
-
-
-def _scattered(
-    rows: _Rows, point: NDArray[np.int64], points: int, duplicates: str, notes: dict[str, int]
-) -> NDArray[np.float32]:
-    """[points, 37], NaN where nothing was measured."""
-    values = np.full((points, len(VARIABLES)), np.nan, np.float32)
-    flat = values.reshape(-1)
-    cell = point * len(VARIABLES) + rows.code
-    flat[cell] = rows.value
-    order = np.arange(len(cell)) if (cell[1:] >= cell[:-1]).all() else np.argsort(cell, kind="stable")
-    again = np.flatnonzero(cell[order[1:]] == cell[order[:-1]]) + 1
-    if not len(again):
-        return values
-    notes[f"values at the same time as another of the same variable ({duplicates})"] = len(again)
-    involved = order[np.union1d(again, again - 1)]
-    cells, begins, sizes = np.unique(cell[involved], return_index=True, return_counts=True)
-    if duplicates == "error":
-        n = involved[0]
-        name = list(VARIABLES)[rows.code[n]]
-        raise DataError(
-            f"record {rows.record[n]} has several values of {name} at minute {rows.minute[n]}",
-            remedy="pass duplicates='mean', 'first' or 'last'",
-        )
-    if duplicates == "mean":
-        flat[cells] = np.add.reduceat(rows.value[involved].astype(np.float64), begins) / sizes
-    elif duplicates == "first":
-        flat[cells] = rows.value[involved[begins]]
-    else:
-        flat[cells] = rows.value[involved[begins + sizes - 1]]
-    return values

@@ -1,225 +1,304 @@
-"""One file from the web, whole or not at all."""
+"""Download of data sets from their original hosts: fetch, unpack, record checksums, verify."""
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import hashlib
-import http.client
 import os
-import re
 import shutil
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+from urllib.parse import urlsplit
 
-from contiformer.data.catalog.lock import only_one
-from contiformer.data.errors import DataError
+import pooch
+import requests
+
+from contiformer.data.catalog.registry import DatasetInfo, Source
+from contiformer.data.catalog.storage import cache_folder, find_file
+from contiformer.data.errors import DataError, PathText
+from contiformer.data.files import locked, make_folder, read_text, write_text
 
 #: Called with the bytes that are here and the bytes there are, None where the server does not say.
-Progress = Callable[[int, int | None], None]
-
-_CHUNK = 1 << 18
-_WORTH_ANOTHER_TRY = {408, 425, 429, 500, 502, 503, 504}
+DownloadProgress = Callable[[int, int | None], None]
+#: No data set of the catalogue unpacks to more than a part of this.
+MOST_BYTES = 8 << 30
+_BUSY = {408, 425, 429, 500, 502, 503, 504}
 _BY_HAND = "check the connection, or download it by hand"
+_HEADERS = {"User-Agent": "contiformer", "Accept-Encoding": "identity"}
+_Member = tuple[str, int, Callable[[], IO[bytes] | None]]
+# zipfile says NotImplementedError for a compression it does not know, and RuntimeError for an encrypted member
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
-class _CutError(Exception):
-    """The connection ended before the file did."""
+def fetch(info: DatasetInfo, root: Path | None = None, report: Callable[..., None] | None = None) -> Path:
+    """Download the files of a data set that are not there, to ``root`` or the user's cache; return its folder.
+
+    ``report`` is called as a :data:`DownloadProgress`, with the name of the file first.
+    """
+    if not info.sources:
+        raise DataError(f"there is no direct download for {info.name}", remedy=info.by_hand)
+    base = cache_folder() if root is None else root
+    for source in info.sources:
+        # several processes that want the same set wait for the first, and find it there
+        with locked((base / source.target).with_name(f"{PurePosixPath(source.target).name}.fetch")):
+            _fetch_source(source, base, report)
+    return base / info.folder
+
+
+def _fetch_source(source: Source, base: Path, report: Callable[..., None] | None) -> None:
+    name = PurePosixPath(urlsplit(source.url).path).name
+    target = base / source.target
+    record = _record(target)
+    progress = None if report is None else lambda here, total: report(name, here, total)
+    if not source.members:
+        if not target.exists():
+            recorded = _recorded(record).get(target.name)
+            try:
+                digest = download(source.url, target, source.sha256 or recorded, progress)
+            except DataError as error:
+                if source.sha256 or recorded is None:
+                    raise
+                remedy = f"{error.remedy}; the sum is that of an earlier download, in {record}"
+                raise DataError(error.problem, remedy=remedy) from None
+            write_text(record, f"{digest}  {target.name}\n")
+        return
+    names = [pattern.rpartition("/")[2] for pattern in source.members]
+    if all(any(path.match(name) for path in target.glob("*")) for name in names) and record.exists():
+        return
+    archive = target.with_name(name)
+    download(source.url, archive, source.sha256, progress)
+    unpacked = unpack(archive, target, source.members)
+    write_text(record, "".join(f"{file_sha256(file)}  {target.name}/{file.name}\n" for file in unpacked))
+    archive.unlink()
+
+
+class _GiveUpError(Exception):
+    """A DataError that another attempt would repeat. Not a ValueError, after which pooch tries again."""
+
+
+class _ProgressBar:
+    """A progress bar as pooch expects it, which passes on to a function."""
+
+    total = 0
+
+    def __init__(self, progress: DownloadProgress | None) -> None:
+        self._progress, self._here = progress, 0
+
+    def update(self, count: int) -> None:
+        self._here += count
+        if self._progress is not None:
+            self._progress(min(self._here, self.total or self._here), self.total or None)
+
+    def reset(self) -> None:
+        self._here = 0
+
+    close = reset
 
 
 def download(
     url: str,
-    target: str | os.PathLike[str],
+    target: PathText,
     sha256: str | None = None,
-    progress: Progress | None = None,
+    progress: DownloadProgress | None = None,
     *,
     timeout: float = 30.0,
     tries: int = 5,
-    wait: float = 1.0,
 ) -> str:
-    """Fetch a file, go on where an earlier attempt ended, check it, and only then put it in its place.
+    """Download one file with pooch: to a temporary file first, moved to its place when it is whole and right.
 
-    The bytes so far are in ``<target>.partial``. They are used again if the server confirms that the file is still the
-    same one (ETag or Last-Modified, sent as If-Range), or if its sha256 is known; otherwise all starts anew. A server
-    that ignores the range sends everything, and everything is taken.
-
-    Args:
-        url: http or https.
-        target: where the file goes; folders are made.
-        sha256: what its sum has to be.
-        progress: told after every chunk.
-        timeout: seconds without a byte until a connection counts as cut.
-        tries: connections in all.
-        wait: seconds before the second one; doubled for each one after it.
-
-    Returns:
-        The sha256 of the file.
-
-    Raises:
-        DataError: when it cannot be had, does not fit on the disk, or is not the file it should be.
+    A connection counts as cut after ``timeout`` seconds without a byte; ``tries`` are attempts in all, and ``progress``
+    is called after every chunk. Folders are made. Returns the sha256 of the file.
     """
     if not url.startswith(("http://", "https://")):
         raise DataError(f"{url} is no web address", remedy="pass one that starts with https:// or http://")
-    with only_one(Path(target)):
-        return _download(url, _Partial(Path(target)), sha256, progress, timeout, tries, wait)
+    target = Path(target)
 
-
-def _download(
-    url: str, place: _Partial, sha256: str | None, progress: Progress | None, timeout: float, tries: int, wait: float
-) -> str:
-    for attempt in range(1, tries + 1):
+    def check_head(response: requests.Response, **_: Any) -> None:
+        if response.is_redirect:
+            return
+        if response.status_code >= 400 and response.status_code not in _BUSY:
+            raise _GiveUpError(_http_error(url, response))
+        length = response.headers.get("Content-Length", "")
+        chunked = response.headers.get("Transfer-Encoding", "").lower() == "chunked"
+        if not (length.isdigit() or chunked or sha256):
+            problem = f"{url}: the server does not say how long the file is, so a cut one would go unnoticed"
+            raise _GiveUpError(DataError(problem, remedy="pass its sha256, or download it by hand"))
         try:
-            _fetch(url, place, sha256 is not None, progress, timeout)
-            break
-        except urllib.error.HTTPError as error:
-            if error.code not in _WORTH_ANOTHER_TRY or attempt == tries:
-                raise DataError(
-                    f"{url} cannot be downloaded: HTTP {error.code} {error.reason}", remedy=_BY_HAND
-                ) from None
-        except (OSError, http.client.HTTPException, _CutError) as error:
-            if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
-                raise DataError(f"cannot be written ({error.strerror})", file=place.path) from None
-            if attempt == tries:
-                raise DataError(
-                    f"{url} cannot be downloaded: {error or type(error).__name__}, {tries} times",
-                    remedy=f"{_BY_HAND}; the next attempt goes on from here",
-                ) from None
-        time.sleep(wait * 2 ** (attempt - 1))
-    digest = file_sha256(place.path)
-    if sha256 is not None and digest != sha256:
-        place.discard()
-        raise DataError(
-            f"{url} has the sha256 {digest}, not {sha256}; it was deleted",
-            remedy="try again; if it stays so, the file on the host has changed",
-        )
-    place.finish()
-    return digest
+            check_space(target.parent, int(length or 0))
+        except DataError as error:
+            raise _GiveUpError(error) from None
+
+    def attempt(url: str, output: str, manager: Any) -> None:
+        options = {"timeout": timeout, "headers": _HEADERS, "hooks": {"response": check_head}}
+        pooch.HTTPDownloader(progressbar=_ProgressBar(progress), chunk_size=1 << 18, **options)(url, output, manager)
+        digest = file_sha256(output)
+        if sha256 is not None and digest != sha256:
+            problem = f"{url} has the sha256 {digest}, not {sha256}; it was deleted"
+            remedy = "try again; if it stays so, the file on the host has changed"
+            raise _GiveUpError(DataError(problem, remedy=remedy))
+
+    make_folder(target.parent)
+    pooch.get_logger().setLevel("WARNING")
+    registry, urls = {target.name: sha256}, {target.name: url}
+    manager = pooch.create(target.parent, base_url="", registry=registry, urls=urls, retry_if_failed=tries - 1)
+    try:
+        with locked(target):
+            manager.fetch(target.name, downloader=attempt)
+    except _GiveUpError as error:
+        raise error.args[0] from None
+    except requests.HTTPError as error:
+        raise _http_error(url, error.response) from None
+    except requests.RequestException as error:
+        raise DataError(f"{url} cannot be downloaded: {error}, {tries} times", remedy=_BY_HAND) from None
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror})", file=target) from None
+    return file_sha256(target)
 
 
-def file_sha256(path: str | os.PathLike[str]) -> str:
-    """The sum of a file's bytes."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _http_error(url: str, response: requests.Response | None) -> DataError:
+    what = "no answer" if response is None else f"HTTP {response.status_code} {response.reason}"
+    return DataError(f"{url} cannot be downloaded: {what}", remedy=_BY_HAND)
 
 
 def check_space(folder: Path, needed: int) -> None:
     """Raise DataError unless so many bytes fit into the folder."""
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise DataError(
-            f"{needed / 1e6:,.1f} MB are needed and {free / 1e6:,.1f} MB free",
-            file=folder,
-            remedy="make room on the disk",
-        )
+        problem = f"{needed / 1e6:,.1f} MB are needed and {free / 1e6:,.1f} MB free"
+        raise DataError(problem, file=folder, remedy="make room on the disk")
 
 
-@dataclass
-class _Partial:
-    """The bytes so far, and what the server said about the file they are of."""
+def unpack(archive: Path, folder: Path, wanted: Sequence[str], most_bytes: int = MOST_BYTES) -> list[Path]:
+    """Extract members of a ``.zip`` or ``.tar.gz`` into one folder, all or none of them.
 
-    target: Path
-
-    def __post_init__(self) -> None:
-        self.path = self.target.with_name(f"{self.target.name}.partial")
-        self._tag = self.target.with_name(f"{self.target.name}.partial.tag")
-        try:
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"the folder cannot be made ({error.strerror})", file=self.target.parent) from None
-
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    @property
-    def tag(self) -> str | None:
-        return self._tag.read_text("latin-1") if self._tag.exists() else None
-
-    def start_over(self, tag: str | None) -> None:
-        self.path.write_bytes(b"")
-        if tag is None:
-            self._tag.unlink(missing_ok=True)
-        else:
-            self._tag.write_text(tag, "latin-1")
-
-    def discard(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self._tag.unlink(missing_ok=True)
-
-    def finish(self) -> None:
-        os.replace(self.path, self.target)
-        self._tag.unlink(missing_ok=True)
-
-
-def _fetch(url: str, place: _Partial, sum_known: bool, progress: Progress | None, timeout: float) -> None:
-    have, tag = place.size, place.tag
-    headers = {"User-Agent": "contiformer", "Accept-Encoding": "identity"}
-    if have and (tag or sum_known):
-        headers["Range"] = f"bytes={have}-"
-        if tag:
-            headers["If-Range"] = tag
+    Unlike pooch's processors this takes patterns and bounds what comes out. ``wanted`` are patterns for the members'
+    paths, as in ``*_TRAIN.ts``; each has to match at least one. The archive's own folders are left out, and all members
+    together have ``most_bytes`` at most. Returns the files in the order of their names.
+    """
+    fresh = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
-    except urllib.error.HTTPError as error:
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            if error.headers.get("Content-Range") == f"bytes */{have}":
-                return  # the last attempt ended with the last byte
-            place.discard()
-            raise _CutError("the file on the host has changed") from None
-        raise
-    with response:
-        have, end, total = _begin(url, response, place, have, sum_known)
-        check_space(place.path.parent, (total or 0) - have)
-        with open(place.path, "ab") as file:
-            while chunk := response.read1(_CHUNK):
+        with _members(archive) as members:
+            chosen = _chosen(archive, members, wanted)
+            check_space(fresh, sum(size for _, size, _ in chosen.values()))
+            _write(archive, chosen, fresh, most_bytes)
+        names = sorted(chosen)
+        if not folder.exists():
+            os.replace(fresh, folder)
+        else:
+            for name in names:
+                os.replace(fresh / name, folder / name)
+    except _DAMAGED as error:
+        problem = f"the archive is damaged ({error})"
+        raise DataError(problem, file=archive, remedy="delete it and download it again") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return [folder / name for name in names]
+
+
+@contextlib.contextmanager
+def _members(archive: Path) -> Iterator[list[_Member]]:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as pack:
+            files = [entry for entry in pack.infolist() if not entry.is_dir()]
+            yield [(entry.filename, entry.file_size, lambda entry=entry: pack.open(entry)) for entry in files]  # type: ignore[misc]
+    else:
+        with tarfile.open(archive) as tape:
+            regular = [entry for entry in tape if entry.isreg()]
+            yield [(entry.name, entry.size, lambda entry=entry: tape.extractfile(entry)) for entry in regular]  # type: ignore[misc]
+
+
+def _chosen(archive: Path, members: list[_Member], wanted: Sequence[str]) -> dict[str, _Member]:
+    chosen: dict[str, _Member] = {}
+    unused = set(wanted)
+    for member in members:
+        path = PurePosixPath(member[0].replace("\\", "/"))
+        matching = {pattern for pattern in wanted if fnmatchcase(path.as_posix(), pattern)}
+        if not matching:
+            continue
+        if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+            raise DataError(f"the member {member[0]!r} leads out of the folder", file=archive, remedy="do not trust it")
+        if path.name in chosen:
+            raise DataError(f"two members are called {path.name!r}", file=archive)
+        chosen[path.name] = member
+        unused -= matching
+    if unused:
+        raise DataError(f"there is no member {sorted(unused)[0]!r}", file=archive, remedy="look into the archive")
+    return chosen
+
+
+def _write(archive: Path, chosen: dict[str, _Member], folder: Path, most_bytes: int) -> None:
+    left = most_bytes
+    for name, (_, _, opened) in chosen.items():
+        stream = opened()
+        assert stream is not None  # regular files have contents
+        with stream, open(folder / name, "wb") as file:
+            while chunk := stream.read(1 << 20):
+                left -= len(chunk)
+                if left < 0:
+                    raise DataError(f"more than {most_bytes:,} bytes come out of it", file=archive)
                 file.write(chunk)
-                have += len(chunk)
-                if progress is not None:
-                    progress(have, total)
-    if have != place.size or (end is not None and have != end):
-        if end is not None and have > end:
-            place.discard()
-        raise _CutError(f"{have:,} of {end:,} bytes came" if end is not None else "the file was changed on the way")
-    if total is not None and have != total:
-        raise _CutError(f"{have:,} of {total:,} bytes came")
 
 
-def _begin(url: str, response: Any, place: _Partial, have: int, sum_known: bool) -> tuple[int, int | None, int | None]:
-    """Bytes that are here already, bytes after this answer, and bytes in all, as the head of the answer has it."""
-    if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-        start, end, total = _range(response.headers.get("Content-Range", ""))
-        if start != have or (total is None and not sum_known):
-            place.discard()
-            raise _CutError(f"the server's answer to the wish for bytes from {have} on is of no use")
-        return have, end, total
-    place.start_over(_validator(response.headers))
-    length = response.headers.get("Content-Length", "")
-    chunked = response.headers.get("Transfer-Encoding", "").lower() == "chunked"
-    if not (length.isdigit() or chunked or sum_known):
-        raise DataError(
-            f"{url}: the server does not say how long the file is, so a cut one would go unnoticed",
-            remedy="pass its sha256, or download it by hand",
-        )
-    known = int(length) if length.isdigit() else None
-    return 0, known, known
+def file_sha256(path: PathText) -> str:
+    """The sha256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _validator(headers: Any) -> str | None:
-    """What tells this version of the file from another; a weak ETag does not."""
-    tag = headers.get("ETag")
-    if tag and not tag.startswith("W/"):
-        return str(tag)
-    modified = headers.get("Last-Modified")
-    return None if modified is None else str(modified)
+def reference_checksums() -> dict[str, str]:
+    """The sha256 of every file of the reference copy, by its path below the data folder."""
+    return _parse_checksums((files(__package__) / "checksums.txt").read_text())
 
 
-def _range(text: str) -> tuple[int, int | None, int | None]:
-    """First byte, the one after the last, and the length of the whole; the first is -1 where there is no range."""
-    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", text.strip())
-    if match is None:
-        return -1, None, None
-    return int(match[1]), int(match[2]) + 1, None if match[3] == "*" else int(match[3])
+def verify(info: DatasetInfo) -> list[tuple[Path, str]]:
+    """Check the checksums of all files of a data set: ``ok``, ``wrong``, or ``unknown`` where none was recorded.
+
+    A file is held against the sum of the reference copy, of its source, or of its first download.
+    """
+    sums = {source.target: source.sha256 for source in info.sources if source.sha256 and not source.members}
+    reference = reference_checksums()
+    results: list[tuple[Path, str]] = []
+    for path in dict.fromkeys(path for form in info.forms for path in form.files):
+        place = find_file(path)
+        if place is None:
+            continue
+        if place.is_dir():
+            results += _verified_folder(place)
+            continue
+        stored = path if place.name == PurePosixPath(path).name else str(PurePosixPath(path).with_name(place.name))
+        own = _recorded(_record(place)).get(place.name)
+        unpacked = _recorded(_record(place.parent)).get(f"{place.parent.name}/{place.name}")
+        known = {digest for digest in (reference.get(stored), sums.get(stored), own or unpacked) if digest}
+        results.append((place, "unknown" if not known else "ok" if file_sha256(place) in known else "wrong"))
+    return results
+
+
+def _verified_folder(folder: Path) -> list[tuple[Path, str]]:
+    recorded = _recorded(_record(folder))
+    if not recorded:
+        return [(folder, "unknown")]
+    files = [(folder.parent / name, digest) for name, digest in recorded.items()]
+    wrong = [path for path, digest in files if not path.exists() or file_sha256(path) != digest]
+    return [(path, "wrong") for path in wrong] or [(folder, "ok")]
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _recorded(record: Path) -> dict[str, str]:
+    return _parse_checksums(read_text(record)) if record.exists() else {}
+
+
+def _parse_checksums(text: str) -> dict[str, str]:
+    """Name -> sum, from lines as ``sha256sum`` writes them."""
+    rows = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
+    return {row[1].lstrip("*"): row[0] for row in rows if len(row) == 2}

@@ -1,1 +1,1 @@
-"""From files, frames and arrays to sets, and back: each module reads and writes one format."""
+"""Readers and writers: files, frames and arrays to sets, and back."""

@@ -1,18 +1,19 @@
-"""Columns of a table as arrays of numbers, with the row of whatever is not one."""
+"""Columns of a table as arrays, with errors that name file, row and column."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.errors import DataError, did_you_mean
-from contiformer.data.readers.place import Place, first
+from contiformer.data.errors import DataError, PathText, did_you_mean
 
+T = TypeVar("T")
 #: Words for "not observed" in columns of text.
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
 
@@ -20,6 +21,50 @@ _CLOCK = r"^(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?$"
 _ZONE = r"\d:\d\d.*(Z|[+-]\d\d:?\d\d)$"
 _NAIVE = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 _ZONED = ("%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%dT%H:%M%z")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Location of a table, for errors: its file, and the number of its first data row there."""
+
+    file: PathText | None = None
+    first_row: int = 1
+
+    def error(
+        self, problem: str, *, at: int | None = None, column: str | None = None, remedy: str | None = None
+    ) -> DataError:
+        """An error at position ``at`` (from 0) of a column."""
+        row = None if at is None else at + self.first_row
+        return DataError(problem, file=self.file, row=row, column=column, remedy=remedy)
+
+    def refuse(self, bad: NDArray[np.bool_], problem: str, column: str, remedy: str) -> None:
+        """Raise an error for the first row of a column that is bad."""
+        if bad.any():
+            raise self.error(problem, at=first(bad), column=column, remedy=remedy)
+
+
+def first(mask: NDArray[np.bool_]) -> int:
+    """Position of the first True."""
+    return int(np.argmax(mask))
+
+
+def guarded(read: Callable[[], T], file: PathText | None) -> T:
+    """Call ``read``; errors of polars, panics on damaged bytes included, become a DataError."""
+    try:
+        return read()
+    except MemoryError:
+        raise
+    except (pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"cannot be read: {_short(error)}", file=file) from None
+    except BaseException as error:
+        # a panic in polars is not an Exception, so that nobody catches it by accident
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"cannot be read: {_short(error)}", file=file, remedy="the file is damaged") from None
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def as_polars(frame: Any) -> pl.DataFrame:
@@ -74,9 +119,8 @@ def _refuse_mixed_zones(values: Iterable[Any], name: str) -> None:
 
 
 def _mixed_zones(place: Place, at: int, name: str) -> DataError:
-    return place.error(
-        "some times have a zone and some do not", at=at, column=name, remedy="convert all of them to UTC first"
-    )
+    problem = "some times have a zone and some do not"
+    return place.error(problem, at=at, column=name, remedy="convert all of them to UTC first")
 
 
 def pick(frame: pl.DataFrame, name: str, place: Place) -> pl.Series:
@@ -96,9 +140,7 @@ def words(column: pl.Series, place: Place) -> pl.Series:
         raise place.error(f"holds {kind}, not words or numbers", column=column.name, remedy="convert it")
     if kind.is_float():
         column = column.fill_nan(None)
-    if column.null_count():
-        at = first(column.is_null().to_numpy())
-        raise place.error("is missing", at=at, column=column.name, remedy="fill it in or remove the row")
+    place.refuse(column.is_null().to_numpy(), "is missing", column.name, "fill it in or remove the row")
     if kind == pl.Boolean:
         return column.cast(pl.Int64)
     return column if kind.is_numeric() else column.cast(pl.String)
@@ -114,17 +156,14 @@ def numbers(column: pl.Series, place: Place) -> NDArray[np.floating[Any]]:
         bad = (parsed.is_null() & words.is_not_null()).to_numpy()
         if bad.any():
             at = first(bad)
-            raise place.error(
-                f"{_shown(column[at])} is not a number", at=at, column=name, remedy="leave it empty if unknown"
-            )
+            problem = f"{_shown(column[at])} is not a number"
+            raise place.error(problem, at=at, column=name, remedy="leave it empty if unknown")
         column = parsed
     elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
         raise place.error(f"holds {column.dtype}, not numbers", column=name, remedy="convert it, or name other columns")
     kind = pl.Float32 if column.dtype == pl.Float32 else pl.Float64
     array = column.cast(kind).fill_null(float("nan")).to_numpy()
-    endless = np.isinf(array)
-    if endless.any():
-        raise place.error("is infinite", at=first(endless), column=name, remedy="leave it empty if unknown")
+    place.refuse(np.isinf(array), "is infinite", name, "leave it empty if unknown")
     return array
 
 
@@ -134,9 +173,7 @@ def times(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], bool]:
     Returns the times, and whether they are dates.
     """
     name, kind = column.name, column.dtype
-    if column.null_count():
-        at = first(column.is_null().to_numpy())
-        raise place.error("the time is missing", at=at, column=name, remedy="remove the row or fill it in")
+    place.refuse(column.is_null().to_numpy(), "the time is missing", name, "remove the row or fill it in")
     dates = False
     if kind == pl.String:
         array, dates = _from_text(column, place)
@@ -147,9 +184,7 @@ def times(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], bool]:
         array = column.cast(pl.Float64).to_numpy()
     else:
         raise place.error(f"holds {kind}, not times", column=name, remedy="pass numbers or dates")
-    wrong = ~np.isfinite(array)
-    if wrong.any():
-        raise place.error("the time is not finite", at=first(wrong), column=name, remedy="remove or repair the row")
+    place.refuse(~np.isfinite(array), "the time is not finite", name, "remove or repair the row")
     return array, dates
 
 
@@ -179,12 +214,9 @@ def _from_text(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], bo
     # whichever reading fits most rows is the one that was meant
     unread = max((plain.is_null(), ~clock, stamps.is_null()), key=lambda missed: -int(missed.sum()))
     at = first(unread.to_numpy())
-    raise place.error(
-        f"{_shown(column[at])} is not a time, or not of the same kind as the others",
-        at=at,
-        column=column.name,
-        remedy="give numbers, hh:mm, or dates like 2024-01-31T12:00:00",
-    )
+    problem = f"{_shown(column[at])} is not a time, or not of the same kind as the others"
+    remedy = "give numbers, hh:mm, or dates like 2024-01-31T12:00:00"
+    raise place.error(problem, at=at, column=column.name, remedy=remedy)
 
 
 def _from_dates(words: pl.Series, name: str, place: Place) -> pl.Series:
@@ -198,12 +230,9 @@ def _from_dates(words: pl.Series, name: str, place: Place) -> pl.Series:
     stamps = pl.Series(name, [None] * len(iso), dtype=pl.Datetime("us", "UTC" if zoned.any() else None))
     for form in _ZONED if zoned.any() else _NAIVE:
         text = iso.set(stamps.is_not_null(), None)
-        stamps = _filled(stamps, text.str.to_datetime(form, time_unit="us", strict=False))
+        more = text.str.to_datetime(form, time_unit="us", strict=False).cast(stamps.dtype)
+        stamps = pl.select(pl.coalesce(stamps, more)).to_series().alias(name)
     return stamps
-
-
-def _filled(have: pl.Series, more: pl.Series) -> pl.Series:
-    return pl.select(pl.coalesce(have, more.cast(have.dtype))).to_series().alias(have.name)
 
 
 def _shown(value: object) -> str:

@@ -4,45 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-from os import PathLike
 from typing import Any
 
 import polars as pl
 
-from contiformer.data.errors import DataError
-from contiformer.data.readers.columns import MISSING
-from contiformer.data.readers.frames import from_frame, to_frame
-from contiformer.data.readers.guard import guarded
-from contiformer.data.readers.layout import KEY, describe, overrides, read_described
-from contiformer.data.readers.place import Place
-from contiformer.data.readers.text import decode, read_bytes, write_text
+from contiformer.data.errors import DataError, PathText, naming_file
+from contiformer.data.files import decode, read_bytes, write_text
+from contiformer.data.readers.columns import MISSING, Place, guarded
+from contiformer.data.readers.frames import KEY, column_types, describe, from_frame, read_described, to_frame
 from contiformer.data.series_set import SeriesSet
 
 _COMMENT = f"# {KEY}: "
 
 
 def read_csv(
-    path: str | PathLike[str],
-    *,
-    time: str | None = None,
-    separator: str = ",",
-    encoding: str = "utf-8",
-    **roles: Any,
+    path: PathText, *, time: str | None = None, separator: str = ",", encoding: str = "utf-8", **roles: Any
 ) -> SeriesSet:
     """Series from a CSV file, gzipped or not, with a line of column names.
 
-    A file from :func:`write_csv` says itself what its columns are; for any other name them.
-
-    Args:
-        path: the file.
-        time: column of the times.
-        separator: between fields.
-        encoding: of the text.
-        roles: ``id``, ``values``, ``variable``, ``value``, ``label``, ``static``, ``duplicates``, ``order`` as in
-            :func:`contiformer.data.from_frame`.
-
-    Raises:
-        DataError: with file, row and column.
+    A file from :func:`write_csv` describes its columns itself; for any other, name the column of the times and pass the
+    other roles as for :func:`contiformer.data.from_frame`: ``id``, ``values``, ``variable``, ``value``, ``label``,
+    ``static``, ``duplicates``, ``order``.
     """
     data = read_bytes(path)
     if encoding.lower().replace("-", "") != "utf8":
@@ -50,13 +32,13 @@ def read_csv(
     elif not data.isascii():
         decode(data, "utf-8", path)
     data = data.removeprefix(b"\xef\xbb\xbf")
-    try:
+    with naming_file(path):
         first_row = 2
         if data.startswith(_COMMENT.encode()):
             head, _, data = data.partition(b"\n")
             text, first_row = head.decode().removeprefix(_COMMENT), 3
             if time is None:
-                found = table(data, path, ",", overrides(text), first_row=3, missing=())
+                found = table(data, path, ",", column_types(text), first_row=3, missing=())
                 return read_described(found, text, Place(path, 3))
         if time is None:
             raise DataError("which column is the time?", remedy="pass time=, and id= if there are several series")
@@ -65,8 +47,6 @@ def read_csv(
         if name in found.columns:
             found = found.with_columns(as_whole_numbers(found[name]))
         return from_frame(found, time=time, place=Place(path, first_row), **roles)
-    except DataError as error:
-        raise error if error.file is not None else error.within(path) from None
 
 
 def as_whole_numbers(column: pl.Series) -> pl.Series:
@@ -78,7 +58,7 @@ def as_whole_numbers(column: pl.Series) -> pl.Series:
 
 def table(
     data: bytes,
-    path: str | PathLike[str],
+    path: PathText,
     separator: str,
     types: dict[str, Any],
     first_row: int,
@@ -114,7 +94,7 @@ def table(
     return found
 
 
-def _header(data: bytes, separator: str, path: str | PathLike[str]) -> list[str]:
+def _header(data: bytes, separator: str, path: PathText) -> list[str]:
     line = data.split(b"\n", 1)[0].decode().rstrip("\r")
     try:
         names = next(csv.reader([line], delimiter=separator), [])
@@ -126,23 +106,19 @@ def _header(data: bytes, separator: str, path: str | PathLike[str]) -> list[str]
     return names
 
 
-def _refuse_ragged(data: bytes, separator: str, width: int, path: str | PathLike[str], first_row: int) -> None:
+def _refuse_ragged(data: bytes, separator: str, width: int, path: PathText, first_row: int) -> None:
     rows = csv.reader(io.StringIO(data.decode(), newline=""), delimiter=separator)
     try:
         for fields in rows:
             if len(fields) not in (0, width):
-                raise DataError(
-                    f"{len(fields)} fields where the column names are {width}",
-                    file=path,
-                    row=rows.line_num + first_row - 2,
-                    remedy="quote fields that contain the separator",
-                )
+                problem = f"{len(fields)} fields where the column names are {width}"
+                remedy = "quote fields that contain the separator"
+                raise DataError(problem, file=path, row=rows.line_num + first_row - 2, remedy=remedy)
     except csv.Error as error:
         row = rows.line_num + first_row - 2
         raise DataError(f"cannot be read ({error})", file=path, row=row, remedy="repair the line") from None
 
 
-def write_csv(data: SeriesSet, path: str | PathLike[str]) -> None:
+def write_csv(data: SeriesSet, path: PathText) -> None:
     """One row per point, below a comment that describes the columns; gzipped when the name ends in ``.gz``."""
-    text = f"{_COMMENT}{describe(data)}\n{to_frame(data).write_csv()}"
-    write_text(path, text)
+    write_text(path, f"{_COMMENT}{describe(data)}\n{to_frame(data).write_csv()}")

@@ -1,9 +1,9 @@
-"""Tables with one row per measurement, of pandas or polars.
+"""Series from and to tables of pandas or polars, and the description that our own files carry.
 
-Two forms are read:
+Two layouts are read:
 
-- one column for each channel: ``id, time, heart_rate, pH, ...``, empty where not observed;
-- one row for each value: ``id, time, variable, value``.
+- wide, one column for each channel: ``id, time, heart_rate, pH, ...``, empty where not observed;
+- long, one row for each value: ``id, time, variable, value``.
 
 Rows may come in any order. Series come out in the order of their ids.
 """
@@ -11,22 +11,27 @@ Rows may come in any order. Series come out in the order of their ids.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from contiformer.data.conversion import as_datetimes, as_times, taken
 from contiformer.data.errors import DataError
-from contiformer.data.readers.columns import as_polars, numbers, pick, times, words
-from contiformer.data.readers.merging import Policy, merge_rows, scatter
-from contiformer.data.readers.place import Place, first
+from contiformer.data.readers.columns import Place, as_polars, first, numbers, pick, times, words
+from contiformer.data.readers.duplicates import Policy, merge_rows, scatter
 from contiformer.data.series import Label, Series
 from contiformer.data.series_set import Schema, SeriesSet
-from contiformer.data.times import as_datetimes, as_times
 
 Order = Literal["id", "appearance"]
+#: Key of the description in a Parquet file, and start of the comment line in a CSV file.
+KEY = "contiformer"
+_FORMAT = 1
+_TYPES: dict[str, Any] = {"str": pl.String, "int": pl.Int64, "float": pl.Float64}
 
 
 def from_frame(
@@ -44,7 +49,7 @@ def from_frame(
     order: Order = "id",
     place: Place | None = None,
 ) -> SeriesSet:
-    """Series from a table.
+    """Series from a table; a DataError names row and column of what is wrong.
 
     Args:
         frame: of polars or pandas, an Arrow table, or a dict of columns.
@@ -61,11 +66,9 @@ def from_frame(
         place: file and first row, for errors.
 
     Example:
+        >>> from contiformer.data import from_frame
         >>> from_frame({"who": ["b", "a", "a"], "t": [0, 2, 1], "x": [1.0, 3.0, 2.0]}, id="who", time="t")[0].times
         array([1., 2.])
-
-    Raises:
-        DataError: with the row and column of what is wrong.
     """
     place = place or Place()
     table = as_polars(frame)
@@ -79,52 +82,78 @@ def from_frame(
         raise place.error("the table has no rows")
     stamps, dates = times(pick(table, time, place), place)
     names, runs = _series_of(table, id, place)
-    sort = _sorting(runs, stamps)
-    if sort is not None:
-        runs, stamps = runs[sort], stamps[sort]
+    rows = _Rows(names, runs, _sorting(runs, stamps), place)
+    runs, stamps = rows.runs, rows.sorted(stamps)
 
-    def original(at: int) -> int:
-        return at if sort is None else int(sort[at])
+    def complain(a: int, b: int) -> DataError:
+        what = "series and time" if codes is None else f"series, time and variable {names_here[codes[a]]!r}"
+        problem = f"repeats {what} of row {rows.original(a) + place.first_row}"
+        return place.error(problem, at=rows.original(b), remedy='pass duplicates="mean", "first" or "last"')
 
-    notes: dict[str, int] = {}
+    codes: NDArray[np.int64] | None = None
     if variable is not None and value is not None:
         names_here, codes = _numbered(words(pick(table, variable, place), place), channels, place)
-        measured = numbers(pick(table, value, place), place)
-        if sort is not None:
-            codes, measured = codes[sort], measured[sort]
-        rows = scatter((runs, stamps), codes, measured, names_here, duplicates, place, original)
+        codes, measured = rows.sorted(codes), rows.sorted(numbers(pick(table, value, place), place))
+        points = scatter((runs, stamps), codes, measured, len(names_here), duplicates, complain)
     else:
-        taken = {time, id, label, *static}
-        names_here = list(values) if values is not None else [name for name in table.columns if name not in taken]
+        roles = {time, id, label, *static}
+        names_here = list(values) if values is not None else [name for name in table.columns if name not in roles]
         if not names_here:
             raise place.error("there is no column with values", remedy="name them in values=")
         columns = [numbers(pick(table, name, place), place) for name in names_here]
         narrow = all(column.dtype == np.float32 for column in columns)
         matrix = np.empty((len(stamps), len(columns)), np.float32 if narrow else np.float64)
         for n, column in enumerate(columns):
-            matrix[:, n] = column if sort is None else column[sort]
-        rows = merge_rows((runs, stamps), matrix, duplicates, place, original)
-    if rows.merged:
-        notes[f"rows merged at equal times, by {duplicates}"] = rows.merged
-    labels, classes = _labels(table, label, runs, sort, len(names), names, place)
-    features = [_constant(numbers(pick(table, name, place), place), name, runs, sort, names, place) for name in static]
+            matrix[:, n] = rows.sorted(column)
+        points = merge_rows((runs, stamps), matrix, duplicates, complain)
+    notes = {f"rows merged at equal times, by {duplicates}": points.merged}
+    labels, classes = _labels(table, label, rows)
+    features = [rows.constant(numbers(pick(table, name, place), place), name) for name in static]
     together = np.stack(features, axis=1) if features else None
-    edges = np.searchsorted(rows.runs, np.arange(len(names) + 1))
+    at = stamps[points.first]
+    edges = np.searchsorted(runs[points.first], np.arange(len(names) + 1))
+    fixed = [None] * len(names) if together is None else together
     series = [
-        Series(
-            rows.times[a:b],
-            rows.values[a:b],
-            static=None if together is None else together[n],
-            label=labels[n],
-            id=names[n],
-        )
+        Series(at[a:b], points.values[a:b], static=fixed[n], label=labels[n], id=names[n])
         for n, (a, b) in enumerate(itertools.pairwise(edges))
     ]
     if order == "id" and id is not None:
-        by_name = pl.Series(names).arg_sort().to_list()
-        series = [series[n] for n in by_name]
+        series = [series[n] for n in pl.Series(names).arg_sort().to_list()]
     schema = Schema(tuple(names_here), static=tuple(static), classes=classes, dates=dates)
     return SeriesSet(series, schema=schema, notes=notes)
+
+
+class _Rows:
+    """Rows of a table sorted by series and time: ``runs`` has the number of the series of each."""
+
+    def __init__(
+        self, names: list[Any], runs: NDArray[np.int64], order: NDArray[np.int64] | None, place: Place
+    ) -> None:
+        self.names, self.order, self.place = names, order, place
+        self.runs = self.sorted(runs)
+
+    def sorted(self, column: NDArray[Any]) -> NDArray[Any]:
+        """A column of the table in the order of the rows."""
+        return taken(column, self.order)
+
+    def original(self, at: int) -> int:
+        """The position in the table."""
+        return at if self.order is None else int(self.order[at])
+
+    def constant(self, column: NDArray[Any], name: str) -> NDArray[Any]:
+        """The one number of each series, NaN where all its rows are empty."""
+        values = self.sorted(column)
+        known = ~np.isnan(values)
+        which, at = np.unique(self.runs[known], return_index=True)
+        result = np.full(len(self.names), np.nan, column.dtype)
+        result[which] = values[known][at]
+        differs = known & (values != result[self.runs])
+        if differs.any():
+            position = first(differs)
+            problem = f"changes within series {self.names[self.runs[position]]!r}"
+            remedy = "a static feature is the same in all rows; name it in values= instead"
+            raise self.place.error(problem, at=self.original(position), column=name, remedy=remedy)
+        return result
 
 
 def _series_of(table: pl.DataFrame, name: str | None, place: Place) -> tuple[list[Any], NDArray[np.int64]]:
@@ -147,7 +176,7 @@ def _series_of(table: pl.DataFrame, name: str | None, place: Place) -> tuple[lis
 
 
 def _sorting(runs: NDArray[np.int64], stamps: NDArray[np.float64]) -> NDArray[np.int64] | None:
-    """What sorts by series, then time, rows of one time in their order; None when they are sorted."""
+    """The stable sorting permutation by series, then time; None where rows are sorted."""
     step = np.diff(runs)
     if np.all((step > 0) | ((step == 0) & (np.diff(stamps) >= 0))):
         return None
@@ -161,54 +190,18 @@ def _numbered(column: pl.Series, channels: Sequence[str] | None, place: Place) -
     strange = ~text.is_in(known.to_list()).to_numpy()
     if strange.any():
         at = first(strange)
-        raise place.error(
-            f"{text[at]!r} is none of the channels", at=at, column=column.name, remedy="name it in channels="
-        )
-    codes = text.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
-    return known.to_list(), codes
+        problem = f"{text[at]!r} is none of the channels"
+        raise place.error(problem, at=at, column=column.name, remedy="name it in channels=")
+    return known.to_list(), text.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
 
 
-def _constant(
-    column: NDArray[Any],
-    name: str,
-    runs: NDArray[np.int64],
-    sort: NDArray[np.int64] | None,
-    names: list[Any],
-    place: Place,
-) -> NDArray[Any]:
-    """The one number of each series, NaN where all its rows are empty."""
-    sorted_column = column if sort is None else column[sort]
-    known = ~np.isnan(sorted_column)
-    which, at = np.unique(runs[known], return_index=True)
-    result = np.full(len(names), np.nan, column.dtype)
-    result[which] = sorted_column[known][at]
-    differs = known & (sorted_column != result[runs])
-    if differs.any():
-        position = first(differs)
-        raise place.error(
-            f"changes within series {names[runs[position]]!r}",
-            at=position if sort is None else int(sort[position]),
-            column=name,
-            remedy="a static feature is the same in all rows; name it in values= instead",
-        )
-    return result
-
-
-def _labels(
-    table: pl.DataFrame,
-    name: str | None,
-    runs: NDArray[np.int64],
-    sort: NDArray[np.int64] | None,
-    count: int,
-    names: list[Any],
-    place: Place,
-) -> tuple[list[Label | None], tuple[Label, ...] | None]:
+def _labels(table: pl.DataFrame, name: str | None, rows: _Rows) -> tuple[list[Label | None], tuple[Label, ...] | None]:
     """One label for each series, and the classes unless the labels are numbers with a fraction."""
     if name is None:
-        return [None] * count, None
-    column = words(pick(table, name, place), place)
+        return [None] * len(rows.names), None
+    column = words(pick(table, name, rows.place), rows.place)
     codes = column.rank("dense").to_numpy().astype(np.float64)
-    own = _constant(codes, name, runs, sort, names, place)
+    own = rows.constant(codes, name)
     known = column.unique().sort().to_list()
     labels: list[Label | None] = [known[int(code) - 1] for code in own]
     return labels, None if column.dtype.is_float() else tuple(known)
@@ -234,18 +227,18 @@ def to_frame(data: SeriesSet) -> pl.DataFrame:
     twice = next((name for n, name in enumerate(named) if name in named[:n]), None)
     if twice is not None:
         raise DataError(f"two columns of the table would be called {twice!r}", remedy="rename a channel or feature")
-    stamps = np.concatenate([one.times for one in series]) if series else np.zeros(0)
+    stamps, stacked = (np.concatenate(some) for some in zip(*((one.times, one.values) for one in series), strict=True))
+    owner = np.repeat(np.arange(len(ids)), lengths)
     columns: dict[str, Any] = {
-        "id": pl.Series(ids).gather(np.repeat(np.arange(len(ids)), lengths)),
+        "id": pl.Series(ids).gather(owner),
         "time": _as_dates(stamps) if data.schema.dates else stamps,
     }
-    stacked = np.concatenate([one.values for one in series]) if series else np.zeros((0, len(data.channels)))
     columns |= {name: pl.Series(stacked[:, n], nan_to_null=True) for n, name in enumerate(data.channels)}
     if any(one.label is not None for one in series):
-        columns["label"] = pl.Series([one.label for one in series]).gather(np.repeat(np.arange(len(ids)), lengths))
+        columns["label"] = pl.Series([one.label for one in series]).gather(owner)
     for n, name in enumerate(data.schema.static):
         fixed = np.array([one.static[n] for one in series if one.static is not None])
-        columns[name] = pl.Series(np.repeat(fixed, lengths), nan_to_null=True)
+        columns[name] = pl.Series(fixed[owner], nan_to_null=True)
     return pl.DataFrame(columns)
 
 
@@ -253,3 +246,85 @@ def _as_dates(stamps: NDArray[np.float64]) -> NDArray[Any]:
     """Dates where they hold the times exactly, seconds otherwise."""
     dates = as_datetimes(stamps)
     return dates if np.array_equal(as_times(dates), stamps) else stamps
+
+
+def describe(data: SeriesSet) -> str:
+    """Description of a written table as JSON: schema, and the types of ids, labels and values."""
+    series = list(data)
+    ids = {type(one.id).__name__ for one in series if one.id is not None}
+    labels = {type(one.label).__name__ for one in series if one.label is not None}
+    some_without = any(one.label is None for one in series)
+    if labels and (len(labels) > 1 or some_without or not labels <= set(_TYPES)):
+        raise DataError("labels are of different types or missing for some series", remedy="label all or none")
+    narrow = all(one.values.dtype == np.float32 for one in series) and bool(series)
+    fixed = all(one.static is not None and one.static.dtype == np.float32 for one in series) and bool(series)
+    if len(ids) > 1 or not ids <= {"str", "int"} or any(one.id in {"", None} for one in series if ids):
+        raise DataError("ids are of different types, empty or missing for some", remedy="name all series or none")
+    if any(one.label == "" or one.label != one.label for one in series):
+        raise DataError("a label is empty or NaN", remedy="label all series or none")
+    types = {"id": next(iter(ids), None), "label": next(iter(labels), None)}
+    types |= {"values": "float32" if narrow else None, "static": "float32" if fixed else None}
+    return json.dumps({"format": _FORMAT, "schema": data.schema.to_dict(), "types": types})
+
+
+def column_types(text: str) -> dict[str, Any]:
+    """Column types from a description, so that they need not be inferred."""
+    description = _parsed(text)
+    types = {name: _TYPES[kind] for name, kind in description["types"].items() if kind in _TYPES}
+    schema = Schema.from_dict(description["schema"])
+    return types | dict.fromkeys((*schema.channels, *schema.static), pl.Float64)
+
+
+def read_described(table: pl.DataFrame, text: str, place: Place) -> SeriesSet:
+    """The set that a table with this description was written from."""
+    description = _parsed(text)
+    schema, types = Schema.from_dict(description["schema"]), description["types"]
+    label = "label" if types.get("label") else None
+    roles: dict[str, Any] = {"values": schema.channels, "label": label, "static": schema.static}
+    try:
+        read = from_frame(table, id="id", time="time", **roles, duplicates="keep", order="appearance", place=place)
+    except DataError as error:
+        if error.remedy is None:
+            error.remedy = "write the file again"
+        raise
+
+    def restored(series: Series) -> Series:
+        named = series if types.get("id") else replace(series, id=None)
+        if types.get("values") == "float32":
+            named = replace(named, values=named.values.astype(np.float32))
+        if types.get("static") == "float32" and named.static is not None:
+            named = replace(named, static=named.static.astype(np.float32))
+        return named
+
+    return SeriesSet([restored(series) for series in read], schema=schema)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        description = json.loads(text)
+        if description["format"] != _FORMAT:
+            problem = f"the file has format {description['format']}, this version reads {_FORMAT}"
+            raise DataError(problem, remedy="upgrade contiformer")
+        if not _makes_sense(Schema.from_dict(description["schema"]), description["types"]):
+            raise TypeError("names or types")
+        return description
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"the description of the file is damaged ({error!r})", remedy="write the file again") from None
+
+
+def _makes_sense(schema: Schema, types: Any) -> bool:
+    names = (schema.channels, schema.static, schema.targets)
+    classes = () if schema.classes is None else schema.classes
+    return (
+        all(isinstance(some, tuple) and all(isinstance(name, str) for name in some) for some in names)
+        and isinstance(schema.units, tuple)
+        and all(isinstance(unit, str | None) for unit in schema.units)
+        and isinstance(classes, tuple)
+        and all(isinstance(label, str | int | float) for label in classes)
+        and isinstance(schema.dates, bool)
+        and isinstance(schema.time_unit, str | None)
+        and isinstance(types, dict)
+        and all(isinstance(kind, str | None) for kind in types.values())
+    )

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from contiformer.data.errors import DataError
+from contiformer.data.errors import DataError, PathText
 from contiformer.data.events import EventSequence, EventSet
-from contiformer.data.readers.text import read_text, write_text
+from contiformer.data.files import read_text, write_text
 
 
-def json_lines(path: str | PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(path: PathText) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of every line that is not empty."""
     for row, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
@@ -26,25 +25,21 @@ def json_lines(path: str | PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(
-                f"not JSON ({str(error)[:80]})", file=path, row=row, remedy="write one object per line"
-            ) from None
+            problem = f"not JSON ({str(error)[:80]})"
+            raise DataError(problem, file=path, row=row, remedy="write one object per line") from None
         if not isinstance(found, dict):
-            raise DataError(
-                f"a {type(found).__name__}, not an object", file=path, row=row, remedy='write {"times": [...]}'
-            )
+            problem = f"a {type(found).__name__}, not an object"
+            raise DataError(problem, file=path, row=row, remedy='write {"times": [...]}')
         yield row, found
 
 
 def read_events(
-    path: str | PathLike[str], *, keep: Callable[[dict[str, Any]], bool] | None = None, num_types: int | None = None
+    path: PathText, *, keep: Callable[[dict[str, Any]], bool] | None = None, num_types: int | None = None
 ) -> EventSet:
     """Event sequences from JSON lines, gzipped or not.
 
-    Args:
-        path: the file.
-        keep: which lines to take, by their object (for files with several splits or folds); others are counted.
-        num_types: how many types there are; by default what the lines say, or one more than the largest type.
+    ``keep`` tells by its object whether a line is taken; others are counted. ``num_types`` is by default what the lines
+    say, or one more than the largest type.
     """
     sequences, stated, skipped, names = [], set(), 0, None
     for row, found in json_lines(path):
@@ -64,7 +59,7 @@ def read_events(
         raise DataError(f"lines disagree on num_types: {sorted(stated)}", file=path, remedy="make them equal")
     if not sequences:
         raise DataError("there are no sequences", file=path)
-    notes = {"sequences of other parts in the file": skipped} if skipped else {}
+    notes = {"sequences of other parts in the file": skipped}
     total = num_types if num_types is not None else next(iter(stated), None)
     try:
         named = None if names is None else [str(name) for name in names]
@@ -73,7 +68,7 @@ def read_events(
         raise DataError(str(error), file=path) from None
 
 
-def _count(value: object, path: str | PathLike[str], row: int) -> int:
+def _count(value: object, path: PathText, row: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
         raise DataError(f"num_types is {str(value)[:40]}", file=path, row=row, remedy="give a whole number")
     return value
@@ -103,7 +98,7 @@ def _sequence(found: dict[str, Any]) -> EventSequence:
     return EventSequence.of(stamps, kinds, features=features, label=label, id=name)
 
 
-def write_events(data: EventSet, path: str | PathLike[str]) -> None:
+def write_events(data: EventSet, path: PathText) -> None:
     """Lines that :func:`read_events` reads back equal; gzipped when the name ends in ``.gz``."""
     if len(data) == 0:
         raise DataError("there are no sequences to write", file=path)

@@ -1,4 +1,4 @@
-"""The ``.ts`` text format of the UEA archive, as aeon and sktime use it.
+"""Reader of ``.ts``, the text format of the UEA archive, as aeon and sktime use it.
 
 A header of ``@keyword value`` lines, then ``@data``, then one case a line: dimensions separated by ``:``, values by
 ``,``, the label last. With ``@timeStamps true`` a value is ``(time,value)``, the time a number or an ISO datetime.
@@ -10,53 +10,35 @@ length, blanks in odd places, an error) is read again line by line, which is slo
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import replace as with_fields
-from os import PathLike
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import polars as pl
+from jaxtyping import Float64, Int64
 from numpy.typing import NDArray
 
-from contiformer.data.errors import DataError
-from contiformer.data.readers.archive import (
-    assembled,
-    merged,
-    nearest,
-    number,
-    parse_cases,
-    plain_float,
-    regular_arrays,
-    shortened,
-)
-from contiformer.data.readers.facts import (
-    ENCODING,
-    check_labels,
-    encodable,
-    facts_of,
-    facts_text,
-    has_plain_times,
-    value_texts,
-    writable,
-)
-from contiformer.data.readers.text import read_text, write_text
-from contiformer.data.readers.ts_header import (
-    Header,
-    read_header,
-)
+from contiformer.data.conversion import as_times
+from contiformer.data.errors import DataError, PathText, did_you_mean, naming_file
+from contiformer.data.files import read_text
+from contiformer.data.readers.columns import guarded
+from contiformer.data.readers.duplicates import scatter, starts
 from contiformer.data.series import Label, Series
-from contiformer.data.series_set import SeriesSet
-from contiformer.data.times import as_datetimes, as_times
+from contiformer.data.series_set import Schema, SeriesSet, numbered
 
-PathText = str | PathLike[str]
-
-
+#: Start of the comment that holds what the format has no place for: channel names, units, ids. Other readers skip it.
+METADATA = "contiformer "
 _PAIR = re.compile(r"\(([^(),]*),([^(),]*)\)")
-
-
-_LARGEST_EXACT_DATE = 2**53 / 1e6
+_NAMES = ("problemName", "timeStamps", "missing", "univariate", "dimensions", "equalLength", "seriesLength")
+_KEYWORDS = {name.lower(): name for name in (*_NAMES, "classLabel", "targetLabel", "data")}
+_KEYWORDS["dimension"] = "dimensions"
+#: Times [L] and values [L, C] of a case.
+_Case = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def read_ts(path: PathText, *, encoding: str = "latin-1") -> SeriesSet:
@@ -65,54 +47,165 @@ def read_ts(path: PathText, *, encoding: str = "latin-1") -> SeriesSet:
     Without time stamps the times are 0, 1, 2, ...; with them, the dimensions of a case are merged on the union of their
     times. Where a dimension has no value there is NaN, and ``notes`` counts such dimensions. Labels of classes stay the
     words they are in the file, those of ``@targetLabel`` become numbers. Ids are positions from 0.
-
-    Args:
-        path: the file.
-        encoding: of the names and labels in it.
-
-    Raises:
-        DataError: with file, line and remedy, for anything that cannot be read without guessing.
+    Anything that cannot be read without guessing is a DataError with its line.
 
     Example:
+        >>> from pathlib import Path
+        >>> from contiformer.data import read_ts
         >>> text = "@classLabel true up down\\n@data\\n1,2,?:4,5,6:up\\n3,2:7,6:down\\n"
         >>> _ = Path("waves.ts").write_text(text)
         >>> waves = read_ts("waves.ts")
         >>> waves.lengths.tolist(), waves.labels, waves[0].values[1].tolist()
         ([3, 2], ['up', 'down'], [2.0, 5.0])
     """
-    try:
+    with naming_file(path):
         text = read_text(path, encoding).removeprefix("ï»¿")
         header, start = read_header(text)
-        rows, lines = _cases(text, start, header.data_row)
-        read = None if header.time_stamps else _at_once(lines, header)
-        return read or _one_by_one(rows, lines, header)
-    except DataError as error:
-        raise error.within(path) from None
+        rows, lines = _cases(text, start, header.rows["data"])
+        read = None if header.time_stamps else _read_at_once(lines, header)
+        return read or _read_line_by_line(rows, lines, header)
 
 
-def write_ts(data: SeriesSet, path: PathText, *, problem_name: str | None = None) -> None:
-    """Write a set so that :func:`read_ts` gives it back equal; gzipped when the name ends in ``.gz``.
+@dataclass
+class Header:
+    """The parsed header; ``rows`` holds the line of each keyword."""
 
-    Times other than 0, 1, 2, ... are written as time stamps, dates in ISO form. Names of channels, units and ids, for
-    which the format has no place, go into a comment.
+    time_stamps: bool = False
+    missing: bool | None = None
+    dimensions: int | None = None
+    length: int | None = None
+    equal_length: bool | None = None
+    classes: tuple[str, ...] | None = None
+    numeric_labels: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
 
-    Args:
-        data: series without static features and target series, with classes (words), numbers or no labels.
-        path: the file.
-        problem_name: for the header; the file's name up to the first dot if None.
+    @property
+    def labelled(self) -> bool:
+        """Whether cases end in a label."""
+        return self.classes is not None or self.numeric_labels
 
-    Raises:
-        DataError: for what the format cannot hold, such as class names with blanks or colons.
-    """
+
+def read_header(text: str) -> tuple[Header, int]:
+    """The header, and the position in the text where the cases start."""
+    header = Header()
+    given: dict[str, str] = {}
+    start, row = 0, 0
+    while "data" not in given:
+        if start >= len(text):
+            raise DataError("there is no @data", remedy="the file may be cut off, or is not in the .ts format")
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        line, start, row = text[start:end].strip(), end + 1, row + 1
+        if line.startswith("#"):
+            header.metadata |= _parse_metadata(line[1:], row)
+        elif line:
+            keyword, value = _keyword(line, row)
+            if keyword in given:
+                problem = f"@{keyword} again, after line {header.rows[keyword]}"
+                raise DataError(problem, row=row, remedy="keep one of them")
+            given[keyword], header.rows[keyword] = value, row
+    _interpret(header, given)
+    return header, start
+
+
+def _keyword(line: str, row: int) -> tuple[str, str]:
+    if not line.startswith("@"):
+        problem = f"{_shortened(line)} is no header line"
+        raise DataError(problem, row=row, remedy="put @data on a line of its own before the cases")
+    word, *rest = line[1:].split(maxsplit=1) or [""]
+    if word.lower() not in _KEYWORDS:
+        remedy = did_you_mean(word[:100], _KEYWORDS.values())
+        raise DataError(f"unknown keyword {_shortened('@' + word)}", row=row, remedy=remedy)
+    return _KEYWORDS[word.lower()], rest[0] if rest else ""
+
+
+def _interpret(header: Header, given: dict[str, str]) -> None:
+    rows = header.rows
+
+    def boolean(keyword: str) -> bool | None:
+        return _boolean(given[keyword], keyword, rows[keyword]) if keyword in given else None
+
+    def count(keyword: str) -> int | None:
+        value = given.get(keyword)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdecimal() and len(value) < 19 and int(value) > 0):
+            problem = f"@{keyword} is {_shortened(value)}"
+            raise DataError(problem, row=rows[keyword], remedy="write a whole number from 1 on")
+        return int(value)
+
+    header.time_stamps = boolean("timeStamps") or False
+    header.missing, header.equal_length = boolean("missing"), boolean("equalLength")
+    header.dimensions, header.length = count("dimensions"), count("seriesLength")
+    header.numeric_labels = boolean("targetLabel") or False
+    if "classLabel" in given:
+        header.classes = _classes(given["classLabel"], rows["classLabel"])
+    elif "targetLabel" not in given:
+        problem = "neither @classLabel nor @targetLabel is there"
+        raise DataError(problem, row=rows["data"], remedy='add "@classLabel false" where cases have no label')
+    if header.classes is not None and header.numeric_labels:
+        raise DataError("both @classLabel and @targetLabel are true", row=rows["targetLabel"], remedy="keep one")
+    if boolean("univariate"):
+        if header.dimensions not in (None, 1):
+            problem = f"@univariate true, but @dimensions {header.dimensions}"
+            raise DataError(problem, row=rows["dimensions"], remedy="correct one of the two")
+        header.dimensions = 1
+    if header.equal_length is False:
+        header.length = None
+
+
+def _boolean(value: str, keyword: str, row: int) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise DataError(f"@{keyword} is {_shortened(value)}", row=row, remedy="write true or false")
+    return value.lower() == "true"
+
+
+def _classes(value: str, row: int) -> tuple[str, ...] | None:
+    labelled, *names = value.split() or [""]
+    if not _boolean(labelled, "classLabel", row):
+        return None
+    if not names:
+        raise DataError("@classLabel true names no class", row=row, remedy="list the classes after true")
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise DataError(f"@classLabel lists {_shortened(twice)} twice", row=row, remedy="list every class once")
+    return tuple(names)
+
+
+def _list_of(kinds: Any) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(isinstance(each, kinds) for each in value)
+
+
+_METADATA_TYPES: dict[str, Callable[[Any], bool]] = {
+    "channels": _list_of(str),
+    "units": _list_of(str | None),
+    "ids": _list_of(str | int | None),
+    "dates": lambda value: isinstance(value, bool),
+    "time_unit": lambda value: isinstance(value, str),
+}
+
+
+def is_metadata(found: object) -> bool:
+    """Whether this is a mapping of the known entries, each of its type."""
+    return isinstance(found, dict) and all(
+        name in _METADATA_TYPES and _METADATA_TYPES[name](value) for name, value in found.items()
+    )
+
+
+def _parse_metadata(comment: str, row: int) -> dict[str, Any]:
+    """The metadata in a comment; nothing for any other comment."""
+    comment = comment.strip()
+    if not comment.startswith(METADATA + "{"):
+        return {}
     try:
-        data = writable(data, "a .ts file")
-        name = Path(path).name.partition(".")[0] if problem_name is None else problem_name
-        if problem_name is not None and (not encodable(name) or name.split() != [name]):
-            raise DataError(f"the problem name {name!r} is not one word of latin-1", remedy="choose another")
-        labels, declaration = _label_texts(data)
-        write_text(path, "\n".join(_file(data, name, labels, declaration)) + "\n", ENCODING)
-    except DataError as error:
-        raise error.within(path) from None
+        found = json.loads(comment.removeprefix(METADATA))
+    except (ValueError, RecursionError):
+        found = None
+    if not is_metadata(found):
+        problem = "the comment of contiformer is damaged"
+        raise DataError(problem, row=row, remedy="remove the comment, or write the file again")
+    return {name: tuple(value) if name in ("channels", "units") else value for name, value in found.items()}
 
 
 def _cases(text: str, start: int, data_row: int) -> tuple[list[int], list[bytes]]:
@@ -121,13 +214,12 @@ def _cases(text: str, start: int, data_row: int) -> tuple[list[int], list[bytes]
     kept = [n for n, line in enumerate(lines) if not line.startswith(b"#") and line.strip()]
     if not kept:
         raise DataError("there is no case after @data", row=data_row, remedy="the file may be cut off")
-    first = data_row + 1
-    return [first + n for n in kept], [lines[n] for n in kept] if len(kept) < len(lines) else lines
+    return [data_row + 1 + n for n in kept], [lines[n] for n in kept] if len(kept) < len(lines) else lines
 
 
-def _at_once(lines: list[bytes], header: Header) -> SeriesSet | None:
+def _read_at_once(lines: list[bytes], header: Header) -> SeriesSet | None:
     """All cases of a regular file; None where any of it is not as regular as it looks."""
-    labels: list[Label] | None = None
+    labels: list[Label] = []
     bodies = lines
     if header.labelled:
         parts = [line.rpartition(b":") for line in lines]
@@ -143,29 +235,80 @@ def _at_once(lines: list[bytes], header: Header) -> SeriesSet | None:
             labels = [name for name in found if name is not None]
             if len(labels) < len(lines):
                 return None
-    read = parse_cases(bodies)
+    read = _parse_regular(bodies)
     if read is None:
         return None
     values, lengths, channels = read
     wanted = header.length or (lengths[0] if header.equal_length else None)
     if header.dimensions not in (None, channels) or (wanted is not None and bool((lengths != wanted).any())):
         return None
-    missing = int(np.isnan(values).sum()) if header.missing is False else 0
-    return _assembled(regular_arrays(values, lengths, channels), labels, header, {}, missing, channels)
+    return _assembled(_regular_cases(values, lengths, channels), labels, header, {}, values)
 
 
-def _one_by_one(rows: list[int], lines: list[bytes], header: Header) -> SeriesSet:
-    """The same, line by line; knows the line of an error."""
-    reading = _Reading(header)
+def _parse_regular(bodies: list[bytes]) -> tuple[Float64[np.ndarray, " n"], Int64[np.ndarray, " cases"], int] | None:
+    """Values (by case, then dimension), lengths and dimensions; None unless dimensions of a case have one length."""
+    text = b"\n".join(bodies)
+    marks = text.translate(None, b"0123456789+-.eE")
+    if b"?" in marks:
+        if b"-?" in text or b"+?" in text:
+            return None
+        text = text.replace(b"?", b"nan")
+    marks = marks.translate(None, b"?nNaA \t\r")
+    if marks.translate(None, b",:\n"):
+        return None
+    codes = np.frombuffer(marks, np.uint8)
+    ends = np.append(np.flatnonzero(codes != ord(",")), len(codes))
+    lengths = np.diff(ends, prepend=-1)
+    channels, over = divmod(len(lengths), len(bodies))
+    if over or np.any(codes[ends[channels - 1 : -1 : channels]] != ord("\n")):
+        return None
+    by_case = lengths.reshape(len(bodies), channels)
+    if np.any(by_case != by_case[:, :1]):
+        return None
+    values = _parse_numbers(text.replace(b":", b",").replace(b"\n", b","), int(lengths.sum()))
+    return None if values is None else (values, by_case[:, 0], channels)
+
+
+def _parse_numbers(text: bytes, count: int) -> Float64[np.ndarray, " count"] | None:
+    """That many finite numbers or NaN, separated by commas; None if the text is anything else."""
+    options: dict[str, Any] = {"has_header": False, "eol_char": ",", "separator": ";", "schema": {"value": pl.Float64}}
+    try:
+        column = guarded(lambda: pl.read_csv(text, **options), None).to_series()
+    except DataError:
+        return None
+    if len(column) != count or column.null_count() or column.is_infinite().any():
+        return None
+    return column.to_numpy(writable=True)
+
+
+def _regular_cases(
+    values: Float64[np.ndarray, " n"], lengths: Int64[np.ndarray, " cases"], channels: int
+) -> list[_Case]:
+    """Times 0, 1, ... and values of each case, from the values case by case and channel by channel."""
+    cases, length = len(lengths), int(lengths[0])
+    if np.all(lengths == length):
+        clocks = np.tile(np.arange(length, dtype=np.float64), (cases, 1))
+        return list(zip(clocks, values.reshape(cases, channels, length).transpose(0, 2, 1), strict=True))
+    ends = np.cumsum(lengths)
+    clock = (np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)).astype(np.float64)
+    return [
+        (clock[end - length : end], values[(end - length) * channels : end * channels].reshape(channels, length).T)
+        for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+def _read_line_by_line(rows: list[int], lines: list[bytes], header: Header) -> SeriesSet:
+    """The same as at once, for any file; knows the line of an error."""
+    parser = _LineParser(header)
     for row, line in zip(rows, lines, strict=True):
         try:
-            reading.add(line.decode("utf-8", "surrogatepass"))
+            parser.add(line.decode("utf-8", "surrogatepass"))
         except DataError as error:
             raise DataError(error.problem, row=row, column=error.column, remedy=error.remedy) from None
-    return reading.finished()
+    return parser.finished()
 
 
-class _Reading:
+class _LineParser:
     """Cases collected as single values with their case, dimension and time."""
 
     def __init__(self, header: Header) -> None:
@@ -180,7 +323,7 @@ class _Reading:
         self.known = frozenset(header.classes or ())
 
     def add(self, line: str) -> None:
-        """One case."""
+        """Parse one case."""
         body = line
         if self.header.labelled:
             body, colon, label = line.rpartition(":")
@@ -191,24 +334,20 @@ class _Reading:
             counts = self._timed(body)
         else:
             fields = [_fields(text) for text in body.split(":")]
-            counts = [len(values) for values in fields]
+            counts = list(map(len, fields))
             self.times += [np.arange(count, dtype=np.float64) for count in counts]
-            self.values += [number(text, f"dimension {d}") for d, values in enumerate(fields, 1) for text in values]
+            self.values += [_number(text, f"dimension {d}") for d, values in enumerate(fields, 1) for text in values]
         self.channels = self.channels or len(counts)
         if len(counts) != self.channels:
-            raise DataError(
-                f"{len(counts)} dimensions instead of {self.channels}",
-                remedy="check the number of colons, and that the label is there",
-            )
+            problem = f"{len(counts)} dimensions instead of {self.channels}"
+            raise DataError(problem, remedy="check the number of colons, and that the label is there")
         if self.header.equal_length and self.length is None:
             self.length = counts[0]
         if self.length is not None and any(count != self.length for count in counts):
             bad = next(d for d, count in enumerate(counts) if count != self.length)
-            raise DataError(
-                f"{counts[bad]} values instead of {self.length}",
-                column=f"dimension {bad + 1}",
-                remedy="repair the line, or say @equalLength false and leave out @seriesLength",
-            )
+            problem = f"{counts[bad]} values instead of {self.length}"
+            remedy = "repair the line, or say @equalLength false and leave out @seriesLength"
+            raise DataError(problem, column=f"dimension {bad + 1}", remedy=remedy)
         self.counts += counts
 
     def _label(self, text: str) -> Label:
@@ -219,63 +358,100 @@ class _Reading:
             return text
         if text in ("", "?"):
             raise DataError("the label is missing", remedy="end the line with : and the class")
-        raise DataError(
-            f"the label {shortened(text)} is none of the classes in @classLabel", remedy=nearest(text, classes)
-        )
+        # the nearest of very many classes would take too long to find
+        few = len(classes) < 1000
+        near = did_you_mean(text[:100], classes) if few else f"see the {len(classes)} classes in the header"
+        raise DataError(f"the label {_shortened(text)} is none of the classes in @classLabel", remedy=near)
 
     def _timed(self, body: str) -> list[int]:
         pairs = _PAIR.findall(body)
-        outline = _PAIR.sub("p", body)
-        fields = [_fields(text) for text in outline.split(":")]
-        counts = [len(texts) for texts in fields]
-        if sum(counts) != len(pairs) or any(text != "p" for texts in fields for text in texts):
-            odd = next((text for texts in fields for text in texts if text != "p"), body)
-            raise DataError(
-                f"{shortened(odd)} where (time,value) should be",
-                remedy="write (time,value),(time,value) or say @timeStamps false",
-            )
-        self.times.append(self._moments([time.strip() for time, _ in pairs]))
+        fields = [_fields(text) for text in _PAIR.sub("p", body).split(":")]
+        counts = list(map(len, fields))
+        odd = next((text for texts in fields for text in texts if text != "p"), None)
+        if sum(counts) != len(pairs) or odd is not None:
+            odd = body if odd is None else odd
+            problem = f"{_shortened(odd)} where (time,value) should be"
+            raise DataError(problem, remedy="write (time,value),(time,value) or say @timeStamps false")
+        self.times.append(self._stamps([time.strip() for time, _ in pairs]))
         of_dimension = np.repeat(np.arange(1, len(counts) + 1), counts).tolist()
-        self.values += [number(v.strip(), f"dimension {d}") for (_, v), d in zip(pairs, of_dimension, strict=True)]
+        self.values += [_number(v.strip(), f"dimension {d}") for (_, v), d in zip(pairs, of_dimension, strict=True)]
         return counts
 
-    def _moments(self, texts: list[str]) -> NDArray[np.float64]:
+    def _stamps(self, texts: list[str]) -> NDArray[np.float64]:
         times: list[Any]
         if not texts:
             return np.zeros(0)
         try:
-            times = [plain_float(text) for text in texts]
+            times = [_plain_float(text) for text in texts]
             kinds = ["numbers"] * len(times)
         except ValueError:
-            times = [_moment(text) for text in texts]
+            times = [_datetime(text) for text in texts]
             kinds = ["dates without zone" if time.tzinfo is None else "dates with zone" for time in times]
         self.kind = self.kind or kinds[0]
         for text, kind in zip(texts, kinds, strict=True):
             if kind != self.kind:
-                raise DataError(
-                    f"the time {shortened(text)} is one of {kind}, those before were {self.kind}",
-                    remedy="use one kind only",
-                )
+                problem = f"the time {_shortened(text)} is one of {kind}, those before were {self.kind}"
+                raise DataError(problem, remedy="use one kind only")
         return as_times(times)
 
     def finished(self) -> SeriesSet:
-        """The set."""
+        """All cases as a set."""
         channels = self.channels or 1
         counts = np.asarray(self.counts, np.int64)
         dimension = np.repeat(np.arange(len(counts)), counts)
         times = np.concatenate(self.times) if self.times else np.zeros(0)
         values = np.asarray(self.values, np.float64)
         cases = len(counts) // channels
-        arrays = merged(dimension // channels, dimension % channels, times, values, cases, channels)
+        arrays = _on_union(dimension, times, values, cases, channels)
         lengths = np.fromiter((len(stamps) for stamps, _ in arrays), np.int64, cases)
         short = int((counts.reshape(cases, channels) < lengths[:, None]).sum())
         where = "at every time" if self.header.time_stamps else "up to the length"
-        notes = {f"dimensions without a value {where} of their case, filled with NaN": short} if short else {}
-        missing = int(np.isnan(values).sum()) if self.header.missing is False else 0
-        header = self.header
+        notes = {f"dimensions without a value {where} of their case, filled with NaN": short}
         if self.kind not in (None, "numbers"):
-            header = with_fields(header, facts={"dates": True} | header.facts)
-        return _assembled(arrays, self.labels if header.labelled else None, header, notes, missing, channels)
+            self.header.metadata = {"dates": True} | self.header.metadata
+        return _assembled(arrays, self.labels, self.header, notes, values)
+
+
+def _on_union(
+    dimension: NDArray[np.int64], times: NDArray[np.float64], values: NDArray[np.float64], cases: int, channels: int
+) -> list[_Case]:
+    """Cases from single values, each on the union of its channels' times.
+
+    Where a channel has several values at one time, its k-th meets the k-th of the others.
+    """
+    order = np.lexsort((times, dimension))
+    dimension, times, values = dimension[order], times[order], values[order]
+    place = np.arange(len(times))
+    nth = place - np.maximum.accumulate(np.where(starts(dimension, times), place, 0))
+    order = np.lexsort((nth, times, dimension // channels))
+    case, channel, times = (dimension // channels)[order], (dimension % channels)[order], times[order]
+    keys = (case, times, nth[order])
+    points = scatter(keys, channel, values[order], channels, "keep", lambda a, b: DataError("repeated"))
+    stamps = times[points.first]
+    bounds = np.searchsorted(case[points.first], np.arange(cases + 1)).tolist()
+    return [(stamps[a:b], points.values[a:b]) for a, b in pairwise(bounds)]
+
+
+def _assembled(
+    cases: list[_Case], labels: Sequence[Label], header: Header, notes: dict[str, int], values: NDArray[np.float64]
+) -> SeriesSet:
+    """The set, with channel names and ids from the metadata where there are some."""
+    channels = cases[0][1].shape[1]
+    missing = int(np.isnan(values).sum()) if header.missing is False else 0
+    notes["missing values in spite of @missing false"] = missing
+    given = dict(header.metadata)
+    ids = given.pop("ids", range(len(cases)))
+    schema = Schema(**{"channels": numbered("channel", channels)} | given, classes=header.classes)
+    for name, said, there in (("ids", len(ids), len(cases)), ("channels", len(schema.channels), channels)):
+        if said != there:
+            problem = f"the comment of contiformer has {said} {name}, the data have {there}"
+            raise DataError(problem, remedy="remove the comment")
+    each: Sequence[Label | None] = labels or [None] * len(cases)
+    series = [
+        Series(times, matrix, label=label, id=name)
+        for (times, matrix), label, name in zip(cases, each, ids, strict=True)
+    ]
+    return SeriesSet(series, schema=schema, notes=notes)
 
 
 def _fields(text: str) -> list[str]:
@@ -283,90 +459,40 @@ def _fields(text: str) -> list[str]:
 
 
 def _target(text: str) -> float:
-    value = number(text.strip() or "?", "label")
+    value = _number(text.strip() or "?", "label")
     if np.isnan(value):
         raise DataError("the label is missing", remedy="end the line with : and a number")
     return value
 
 
-def _moment(text: str) -> dt.datetime:
+def _datetime(text: str) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        raise DataError(
-            f"the time {shortened(text)} is neither a number nor an ISO datetime",
-            remedy="write 12.5 or 2024-05-01T13:45:00",
-        ) from None
+        problem = f"the time {_shortened(text)} is neither a number nor an ISO datetime"
+        raise DataError(problem, remedy="write 12.5 or 2024-05-01T13:45:00") from None
 
 
-def _assembled(
-    arrays: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
-    labels: Sequence[Label] | None,
-    header: Header,
-    notes: dict[str, int],
-    missing: int,
-    channels: int,
-) -> SeriesSet:
-    if missing:
-        notes = notes | {"missing values in spite of @missing false": missing}
-    return assembled(arrays, labels, header.classes, header.facts, notes, channels)
+def _plain_float(text: str) -> float:
+    """A float as files have it: Python's own also takes ``1_0`` and digits of other scripts."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return float(text)
 
 
-def _label_texts(data: SeriesSet) -> tuple[list[str] | None, str]:
-    labels = check_labels(data)
-    if data.classes is None:
-        return labels, "@classLabel false" if labels is None else "@targetLabel true"
-    names = [str(name) for name in data.classes]
-    for name in names:
-        if name.split() != [name] or ":" in name:
-            raise DataError(
-                f"the class name {name!r} has a blank or a colon in it", remedy="replace it, for example with _"
-            )
-    return labels, " ".join(["@classLabel true", *names])
+def _number(text: str, column: str) -> float:
+    """A finite number, or NaN for ``?`` and ``NaN``."""
+    if text == "?":
+        return np.nan
+    try:
+        value = _plain_float(text)
+    except ValueError:
+        shown = f"{_shortened(text)} is not a number" if text else "there is nothing between two separators"
+        raise DataError(shown, column=column, remedy="write ? for a missing value") from None
+    if np.isinf(value):
+        raise DataError(f"{_shortened(text)} is infinite", column=column, remedy="write ? for a missing value")
+    return value
 
 
-def _file(data: SeriesSet, name: str, labels: list[str] | None, declaration: str) -> list[str]:
-    facts, lengths = facts_of(data), set(data.lengths.tolist())
-    stamped = not all(has_plain_times(series) for series in data)
-    equal = not stamped and len(lengths) == 1 and lengths != {0}
-    in_words = stamped and data.schema.dates and all(_exact_as_dates(series.times) for series in data)
-    missing = any(bool(np.isnan(series.values).any()) for series in data)
-    lines = [f"#{facts_text(facts)}"] if facts else []
-    lines += [
-        f"@problemName {''.join(letter if letter.isascii() and letter.isprintable() else '_' for letter in name)}",
-        f"@timeStamps {str(stamped).lower()}",
-        f"@missing {str(missing or stamped).lower()}",
-        f"@univariate {str(len(data.channels) == 1).lower()}",
-        f"@dimensions {len(data.channels)}",
-        f"@equalLength {str(equal).lower()}",
-        *([f"@seriesLength {lengths.pop()}"] if equal else []),
-        declaration,
-        "@data",
-    ]
-    for n, series in enumerate(data):
-        body = ":".join(
-            _stamped(series, in_words) if stamped else map(",".join, map(value_texts, series.values.T.tolist()))
-        )
-        if labels is None and not body:
-            raise DataError(f"series {n} has no points and no label: its line would be blank", remedy="leave it out")
-        lines.append(body if labels is None else f"{body}:{labels[n]}")
-    return lines
-
-
-def _stamped(series: Series, in_words: bool) -> list[str]:
-    """The dimensions; values that were not observed only where their time would be lost without them."""
-    times = as_datetimes(series.times).astype(str).tolist() if in_words else list(map(repr, series.times.tolist()))
-    times_differ = bool(np.all(np.diff(series.times) > 0))
-    only_observed = times_differ and bool(series.observed.any(axis=1).all())
-    return [
-        ",".join(
-            f"({time},{value})"
-            for time, value in zip(times, value_texts(column), strict=True)
-            if not (only_observed and value == "?")
-        )
-        for column in series.values.T.tolist()
-    ]
-
-
-def _exact_as_dates(times: NDArray[np.float64]) -> bool:
-    return bool(np.all(np.abs(times) < _LARGEST_EXACT_DATE)) and np.array_equal(as_times(as_datetimes(times)), times)
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:30]}...")

@@ -1,7 +1,8 @@
-"""Data that is made, not measured: the truth is known everywhere.
+"""Generated data, for which the truth is known everywhere.
 
 ``GENERATORS`` maps a name to a function of ``seed`` (and options of its own) that gives a SeriesSet or an EventSet.
 """
+# ruff: noqa: F401
 
 from __future__ import annotations
 
@@ -14,56 +15,21 @@ if TYPE_CHECKING:
     from contiformer.data.events import EventSet
     from contiformer.data.series_set import SeriesSet
     from contiformer.data.synthetic.event_process import EventProcess, event_process_set, transition_matrix
-    from contiformer.data.synthetic.hawkes import Hawkes, hawkes_set
     from contiformer.data.synthetic.oscillators import Oscillators, oscillator_set
     from contiformer.data.synthetic.pendulum import pendulum_set, pendulum_splits
-    from contiformer.data.synthetic.point_process import PointProcess
-    from contiformer.data.synthetic.poisson import Poisson, poisson_set
+    from contiformer.data.synthetic.point_process import Hawkes, PointProcess, Poisson, hawkes_set, poisson_set
     from contiformer.data.synthetic.spirals import Spirals, archimedean, generate_spirals, hyperbolic, spiral_set
 
-_HOMES = {
-    "EventProcess": "event_process",
-    "Hawkes": "hawkes",
-    "Oscillators": "oscillators",
-    "PointProcess": "point_process",
-    "Poisson": "poisson",
-    "Spirals": "spirals",
-    "archimedean": "spirals",
-    "event_process_set": "event_process",
-    "generate_spirals": "spirals",
-    "hawkes_set": "hawkes",
-    "hyperbolic": "spirals",
-    "oscillator_set": "oscillators",
-    "pendulum_set": "pendulum",
-    "pendulum_splits": "pendulum",
-    "poisson_set": "poisson",
-    "spiral_set": "spirals",
-    "transition_matrix": "event_process",
+#: Public names by module. Imported on first use: only the spirals need torch.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "event_process": ("EventProcess", "event_process_set", "transition_matrix"),
+    "oscillators": ("Oscillators", "oscillator_set"),
+    "pendulum": ("pendulum_set", "pendulum_splits"),
+    "point_process": ("Hawkes", "PointProcess", "Poisson", "hawkes_set", "poisson_set"),
+    "spirals": ("Spirals", "archimedean", "generate_spirals", "hyperbolic", "spiral_set"),
 }
-__all__ = [
-    "GENERATORS",
-    "EventProcess",
-    "Hawkes",
-    "Oscillators",
-    "PointProcess",
-    "Poisson",
-    "Spirals",
-    "archimedean",
-    "event_process_set",
-    "generate_spirals",
-    "hawkes_set",
-    "hyperbolic",
-    "oscillator_set",
-    "pendulum_set",
-    "pendulum_splits",
-    "poisson_set",
-    "spiral_set",
-    "transition_matrix",
-]
-
-
-# only the spirals need torch
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__, __all__ = lazy_names(__name__, _NAMES)
+__all__ += ["GENERATORS"]
 
 
 def _later(function: str, **preset: Any) -> Callable[..., SeriesSet | EventSet]:

@@ -1,4 +1,4 @@
-"""What every generator asks of its arguments."""
+"""Argument checks and random generators shared by all generators of data."""
 
 from __future__ import annotations
 

@@ -10,44 +10,37 @@ last event before t,
 The first event is at time 0, of any type with equal probability. The paper's ten values of X, V and D are here; what it
 leaves open is decided as follows, and can be decided otherwise by an argument:
 
-- **D has a zero** (its second entry), which the formula divides by. The limit of ``exp(-s / d)`` for d to 0 from above
-  is 0 for every s > 0: such an event has no influence by itself, and still acts as ê through its x and v.
+- **D has a zero** (its second entry), which the formula divides by. With the limit for d to 0 from above, such an event
+  has no influence by itself, and still acts as ê through its x and v.
 - **P is not printed.** :func:`transition_matrix` draws one in which the most likely next type has probability 0.842
   whatever the last type: the accuracy at which all models but one of the paper's table level off.
 - **σ = 0.01** may be a standard deviation or a variance. Taken as the former, as NumPy takes it.
-- **The time of the next event.** The paper's algorithm puts it at its expectation, so that times are no random draw
-  from λ, and the formula of the likelihood does not describe them. Here it is drawn from λ exactly ("sampled"), and the
-  true log-likelihood is available; "expected" does it as the paper does.
-- **The end.** The algorithm's loop adds the first event after ``tmax = 20`` and then stops. So does this, and the
-  log-likelihood up to the last event is exact with that rule; without the event pass ``end=tmax`` to it.
+- **The time of the next event.** The paper's algorithm puts it at its expectation ("expected"), which the likelihood
+  does not describe. Here it is drawn from λ exactly ("sampled"), and the true log-likelihood is available.
+- **The end.** The first event after ``tmax = 20`` is kept, as in the paper. The log-likelihood up to the last event is
+  exact with that rule; without the event pass ``end=tmax`` to it.
 
 The times and types alone do not tell x and v: they are kept as features [L, 2], and the log-likelihood is that of times
-and types given them. A model that does not see them knows less, and is worse on average, by very little at σ = 0.01.
-
-**How it compares with the paper's own data.** An event has no weight while it is the last one, and by the time the next
-one has come, some 1.4 later, it has decayed by exp(-1.4 / d) with d at most 0.5. So there is little memory: λ lies
-between 0.63 and 0.74 at the events of the seeds 1500 to 1999, around the log 2 of a Poisson process. A sequence of the
-seeds 0 to 499 has 16.2 events (the paper: 17), and the true log-likelihood is -2.10 for each event that is scored, of
-which -1.35 is for the times and does not depend on P. All but two of the paper's models are above even that (-1.03 to
--0.54, if these are per event), which nothing can be with times drawn from λ. With "expected", on the other hand, all
-gaps of the first 50 sequences lie between 1.43 and 1.46, while the paper's best error in time is 0.19. So neither rule,
-with the numbers as printed, seems to be what was used there. Larger X, V or D give more memory.
+and types given them. An event has no weight while it is the last one, and decays by exp(-1.4 / d) before the next one
+comes, with d at most 0.5: there is little memory, and λ stays near the log 2 of a Poisson process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
 from numpy.typing import ArrayLike, NDArray
 
+from contiformer.data.conversion import as_times
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.synthetic.checks import check_count, check_end, numbers, seeded
 from contiformer.data.synthetic.point_process import PointProcess, as_edges, check_types
-from contiformer.data.synthetic.quadrature import integrate
-from contiformer.data.times import as_times
+from contiformer.paths.quadrature import gauss_legendre
 
 X = (0.78, 0.11, -1.0, -0.56, -0.78, 1.0, 0.56, -0.33, 0.3, -0.11)
 V = (-0.17, 0.5, -0.28, 0.28, 0.17, 0.39, -0.05, 0.05, -0.39, -0.5)
@@ -61,31 +54,29 @@ REST = float(np.log(2.0))
 Rule = Literal["sampled", "expected"]
 _AT_ONCE = 2_000_000
 _MOST_TRIES = 1_000_000
+#: Nodes of the rule whose result is compared, and of the finer one whose result is used.
+NODES = (12, 20)
+MOST_HALVINGS = 40
+MOST_PARTS = 1000
+
+_Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def _softplus(z: ArrayLike) -> NDArray[np.float64]:
+    return np.logaddexp(0.0, z)
 
 
 def transition_matrix(
     num_types: int = 10, *, likeliest: float = 0.842, seed: int = P_SEED
 ) -> Float64[np.ndarray, "last next"]:
-    """P[last, next], rows adding up to 1: one likely next type for each type, and the rest shared at random.
+    """Transition probabilities P[last, next]: one likely next type for each type, and the rest shared at random.
 
-    The likely ones form a single circle through all types, in random order, so that each type occurs as often as any
-    other in the long run as far as they are followed. The other types, the last one itself among them, share what is
-    left by a flat Dirichlet distribution.
-
-    Args:
-        num_types: at least 2.
-        likeliest: probability of the likely type, at least 0.5, so that it is the most likely one.
-        seed: of the circle and the shares.
-
-    Example:
-        >>> P = transition_matrix()
-        >>> P.shape, P.max(1).round(3).tolist() == [0.842] * 10
-        ((10, 10), True)
+    The likely ones form a single circle through all types, in random order, and have the probability ``likeliest``, at
+    least 0.5; the other types share what is left by a flat Dirichlet distribution.
     """
     if num_types < 2 or not 0.5 <= likeliest <= 1:
-        raise DataError(
-            f"{num_types} types with a likeliest successor of {likeliest}", remedy="pass 2 or more, and 0.5 to 1"
-        )
+        problem = f"{num_types} types with a likeliest successor of {likeliest}"
+        raise DataError(problem, remedy="pass 2 or more, and 0.5 to 1")
     rng = seeded(seed)
     circle = rng.permutation(num_types)
     P = np.empty((num_types, num_types))
@@ -100,6 +91,7 @@ class EventProcess(PointProcess):
     """The process of the module's formulas.
 
     Example:
+        >>> from contiformer.data.synthetic import EventProcess
         >>> process = EventProcess()
         >>> sequence = process.simulate(seed=0)
         >>> sequence.features.shape == (len(sequence), 2), bool(sequence.times[-2] <= 20 < sequence.times[-1])
@@ -147,7 +139,7 @@ class EventProcess(PointProcess):
         """[T], λ, of events of any type."""
         at = as_times(times)
         rows = max(1, _AT_ONCE // max(1, len(sequence)))
-        parts = [softplus(self._influences(sequence, at[i : i + rows]).sum(1)) for i in range(0, len(at), rows)]
+        parts = [_softplus(self._influences(sequence, at[i : i + rows]).sum(1)) for i in range(0, len(at), rows)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def compensator(self, sequence: EventSequence, edges: ArrayLike) -> Float64[np.ndarray, "intervals types"]:
@@ -155,7 +147,7 @@ class EventProcess(PointProcess):
         given = as_edges(edges)
         inside = (sequence.times > given[0]) & (sequence.times < given[-1])
         cuts = np.union1d(given, sequence.times[inside])
-        ground = integrate(lambda at: self.ground_intensity(sequence, at), cuts, tolerance=self.tolerance)
+        ground = integrate(partial(self.ground_intensity, sequence), cuts, tolerance=self.tolerance)
         by_type = ground[:, None] * self._next_types(sequence, cuts[1:])
         total = np.concatenate([np.zeros((1, self.num_types)), by_type.cumsum(0)])
         return np.diff(total[np.searchsorted(cuts, given)], axis=0)
@@ -174,7 +166,6 @@ class EventProcess(PointProcess):
 
         Args:
             end: the paper's ``tmax``.
-            seed: of everything random in this sequence.
             rule: "sampled": the next time is drawn, exactly. "expected": it is put at its expectation, as in the paper.
             overshoot: keep the first event after ``end``, as in the paper.
             most_events: more are refused, so that wild parameters cannot fill the memory.
@@ -184,7 +175,6 @@ class EventProcess(PointProcess):
         if rule not in ("sampled", "expected"):
             raise DataError(f"rule {rule!r} is unknown", remedy="pass 'sampled' or 'expected'")
         rng = seeded(seed)
-        name = seed if id is None else id
         kind = int(rng.integers(self.num_types))
         times, types, features = [0.0], [kind], [self._features(kind, rng)]
         while times[-1] <= end:
@@ -198,23 +188,18 @@ class EventProcess(PointProcess):
             times.append(at)
             types.append(kind)
             features.append(self._features(kind, rng))
-        return EventSequence.of(times, types, features=features, id=name)
+        return EventSequence.of(times, types, features=features, id=seed if id is None else id)
 
     def expected_next(self, sequence: EventSequence) -> float:
-        """The expectation of the time of the event after the last, ``t_N + ∫ exp(-∫ λ) dt``.
-
-        By nested quadrature until every influence has decayed by exp(-40), and in closed form from there on.
-        """
+        """The expected time of the next event, ``t_N + ∫ exp(-∫ λ) dt``, by nested quadrature."""
         last = float(sequence.times[-1])
         decays = self.D[self.D > 0]
         if not len(decays):
             return last + 1 / REST
-        far = 40 * decays.max()
+        far = 40 * decays.max()  # every influence has decayed by exp(-40): closed form from there on
         widths = decays.min() * 2.0 ** np.arange(np.ceil(np.log2(far / decays.min())) + 1)
         edges = last + np.concatenate([[0.0], widths[widths < far], [far]])
-
-        def hazard(at: NDArray[np.float64]) -> NDArray[np.float64]:
-            return self.ground_intensity(sequence, at)
+        hazard = partial(self.ground_intensity, sequence)
 
         def survival(at: NDArray[np.float64]) -> NDArray[np.float64]:
             stops, place = np.unique(at, return_inverse=True)
@@ -228,7 +213,7 @@ class EventProcess(PointProcess):
         """Thinning: no influence grows, so without the negative ones their sum at any time bounds all that follows."""
         now = float(sequence.times[-1])
         for _ in range(_MOST_TRIES):
-            bound = float(softplus(np.maximum(self._influences(sequence, np.array([now]), True), 0).sum()))
+            bound = float(_softplus(np.maximum(self._influences(sequence, np.array([now]), True), 0).sum()))
             if not np.isfinite(bound):
                 break
             now += float(rng.exponential(1 / bound))
@@ -242,10 +227,8 @@ class EventProcess(PointProcess):
         """[T, L], the terms of the sum; 0 for events not before the time. ``after_all``: just after the last event."""
         check_types(sequence, self.num_types)
         if sequence.features is None or sequence.features.shape[1] != 2 or np.isnan(sequence.features).any():
-            raise DataError(
-                "the events have no x and v, on which the intensity depends",
-                remedy="pass features [L, 2] with x and v, as generated",
-            )
+            problem = "the events have no x and v, on which the intensity depends"
+            raise DataError(problem, remedy="pass features [L, 2] with x and v, as generated")
         if not len(sequence):
             return np.zeros((len(times), 0))
         x, v = sequence.features.T
@@ -266,11 +249,6 @@ class EventProcess(PointProcess):
         return float(x), float(v)
 
 
-def softplus(z: ArrayLike) -> NDArray[np.float64]:
-    """``log(1 + exp(z))`` without overflow."""
-    return np.logaddexp(0.0, z)
-
-
 def event_process_set(
     n: int = 500,
     *,
@@ -280,14 +258,48 @@ def event_process_set(
     rule: Rule = "sampled",
     overshoot: bool = True,
 ) -> EventSet:
-    """The paper's data set: a sequence for each of the seeds ``n * seed`` to ``n * seed + n - 1``, by default 0 to 499.
-
-    Example:
-        >>> event_process_set(4)
-        EventSet(4 sequences, 10 types)
-    """
+    """The paper's data set: a sequence for each seed from ``n * seed`` to ``n * seed + n - 1``, by default 0 to 499."""
     check_count(n)
     made_by = process or EventProcess()
     seeds = range(n * seed, n * (seed + 1))
     sequences = [made_by.simulate(end, seed=s, rule=rule, overshoot=overshoot) for s in seeds]
     return EventSet(sequences, num_types=made_by.num_types)
+
+
+def integrate(
+    function: _Function, edges: Float64[np.ndarray, " edges"], *, tolerance: float, nodes: tuple[int, int] = NODES
+) -> Float64[np.ndarray, " edges-1"]:
+    """The integral of ``function`` between each edge and the next.
+
+    Each interval gets two Gauss–Legendre rules (of ``nodes`` points) and is halved where they differ by more than its
+    share of the tolerance, which is absolute and for all intervals together; differences of rounding size are accepted
+    in any case. The finer rule's result is returned. The function takes and gives [m] float64, and is evaluated
+    strictly inside the intervals. Edges never decrease.
+    """
+    left, right = edges[:-1], edges[1:]
+    owner = np.arange(len(left))
+    result = np.zeros(len(left))
+    span = float(edges[-1] - edges[0]) if len(edges) else 0.0
+    for _ in range(MOST_HALVINGS):
+        if not len(left):
+            return result
+        coarse, fine = (_apply(function, left, right, count) for count in nodes)
+        allowed = tolerance * (right - left) / (span or 1.0) + 1e-14 * np.abs(fine)
+        good = np.abs(fine - coarse) <= allowed
+        np.add.at(result, owner[good], fine[good])
+        bad, middle = ~good, (left + right) / 2
+        left, right = np.concatenate([left[bad], middle[bad]]), np.concatenate([middle[bad], right[bad]])
+        owner = np.tile(owner[bad], 2)
+        if len(left) > MOST_PARTS * len(result):
+            break
+    problem = f"an integral does not settle to {tolerance:g} near {float(left[0]):g}"
+    raise DataError(problem, remedy="check the parameters, or pass a larger tolerance")
+
+
+def _apply(
+    function: _Function, left: NDArray[np.float64], right: NDArray[np.float64], count: int
+) -> NDArray[np.float64]:
+    nodes, weights = gauss_legendre(count)
+    width = right - left
+    at = left[:, None] + width[:, None] * nodes
+    return np.asarray(width * (function(at.ravel()).reshape(at.shape) @ weights))

@@ -1,4 +1,4 @@
-"""Damped oscillators whose positions and velocities are measured separately, each at its own irregular times.
+"""Damped oscillators: positions and velocities measured separately, each at its own irregular times.
 
     x'' + 2 ζ ω x' + ω² x = 0,    0 <= ζ < 1
 
@@ -26,13 +26,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Oscillators:
-    """Parameters of damped oscillators, in arrays of one shape.
-
-    Attributes:
-        omega: angular frequency ω without damping.
-        zeta: damping ratio ζ, below 1.
-        position, velocity: at time 0.
-    """
+    """Damped oscillators in arrays of one shape: ω, ζ, and position and velocity at time 0."""
 
     omega: NDArray[np.float64]
     zeta: NDArray[np.float64]
@@ -40,13 +34,7 @@ class Oscillators:
     velocity: NDArray[np.float64]
 
     def at(self, times: Float64[np.ndarray, " times"]) -> Float64[np.ndarray, "*shape times 2"]:
-        """Position and velocity at the times, by the solution in the module's description.
-
-        Example:
-            >>> one = Oscillators(np.array(np.pi), np.array(0.0), np.array(1.0), np.array(0.0))
-            >>> np.abs(one.at(np.array([0.0, 1.0]))).round(9).tolist()
-            [[1.0, 0.0], [1.0, 0.0]]
-        """
+        """Position and velocity at the times, by the solution in the module's description."""
         omega, zeta, x, v = (a[..., None] for a in (self.omega, self.zeta, self.position, self.velocity))
         gamma, damped = zeta * omega, omega * np.sqrt(1 - zeta**2)
         size, cosine, sine = np.exp(-gamma * times), np.cos(damped * times), np.sin(damped * times)
@@ -56,22 +44,15 @@ class Oscillators:
 
 
 def draw_oscillators(
-    n: int,
-    count: int = 2,
-    *,
-    omega: Range = (1.0, 4.0),
-    zeta: Range = (0.02, 0.2),
-    seed: int = 0,
+    n: int, count: int = 2, *, omega: Range = (1.0, 4.0), zeta: Range = (0.02, 0.2), seed: int = 0
 ) -> Oscillators:
     """[n, count] oscillators: ω and ζ uniform in their ranges, position and velocity / ω at time 0 standard normal."""
     check_count(n, "series")
     if count < 1:
         raise DataError(f"{count} oscillators in a series", remedy="pass 1 or more")
     if not (0 < omega[0] <= omega[1] < np.inf and 0 <= zeta[0] <= zeta[1] < 1):
-        raise DataError(
-            f"omega from {omega[0]} to {omega[1]} with zeta from {zeta[0]} to {zeta[1]} does not oscillate",
-            remedy="pass (low, high) with omega above 0 and zeta from 0 to below 1",
-        )
+        problem = f"omega from {omega[0]} to {omega[1]} with zeta from {zeta[0]} to {zeta[1]} does not oscillate"
+        raise DataError(problem, remedy="pass (low, high) with omega above 0 and zeta from 0 to below 1")
     rng = seeded(seed, 0)
     frequency, damping = rng.uniform(*omega, (n, count)), rng.uniform(*zeta, (n, count))
     position, velocity = rng.standard_normal((2, n, count))
@@ -93,30 +74,26 @@ def oscillator_set(
     """Series of ``count`` oscillators, thus 2 * count channels, and as target the true values at equally spaced times.
 
     Every channel is measured at its own random times, so nearly every row of the values has one number and NaN
-    elsewhere. The same seed gives the same oscillators whatever the other arguments, and the same times whatever the
-    noise.
+    elsewhere. The same seed gives the same oscillators, and the same times whatever the noise.
 
     Args:
-        n: number of series.
         count: oscillators in a series, each with a channel for its position and one for its velocity.
-        points: least and most measurements of a channel, between which each channel's number is drawn.
+        points: least and most measurements of a channel.
         span: measurements and targets are from 0 to here.
         targets: number of target times, the first at 0 and the last at ``span``.
-        noise: standard deviation of the measurements' errors, relative to 1 for positions and to ω for velocities,
-            which are the sizes of both at the start.
+        noise: standard deviation of the errors, relative to 1 for positions and to ω for velocities.
         omega, zeta: ranges of angular frequency and damping ratio.
-        seed: of everything.
 
     Example:
+        >>> from contiformer.data.synthetic import oscillator_set
         >>> data = oscillator_set(3)
         >>> data.channels
         ('position_0', 'velocity_0', 'position_1', 'velocity_1')
     """
     if not (0 < points[0] <= points[1] and 0 < span < np.inf and targets > 1 and 0 <= noise < np.inf):
-        raise DataError(
-            f"points {points}, span {span}, targets {targets} or noise {noise} make no series",
-            remedy="pass 1 <= least <= most points, a positive span, 2 or more targets and noise of 0 or more",
-        )
+        problem = f"points {points}, span {span}, targets {targets} or noise {noise} make no series"
+        remedy = "pass 1 <= least <= most points, a positive span, 2 or more targets and noise of 0 or more"
+        raise DataError(problem, remedy=remedy)
     oscillators = draw_oscillators(n, count, omega=omega, zeta=zeta, seed=seed)
     channels = tuple(f"{what}_{i}" for i in range(count) for what in ("position", "velocity"))
     grid = np.linspace(0, span, targets)
@@ -126,17 +103,13 @@ def oscillator_set(
         rng = seeded(seed, 1, i)
         own = [np.sort(rng.uniform(0, span, rng.integers(points[0], points[1] + 1))) for _ in channels]
         times = np.unique(np.concatenate(own))
-        curves = _one(oscillators, i).at(times)
+        curves = Oscillators(*(a[i] for a in vars(oscillators).values())).at(times)
         scale = noise * np.stack([np.ones(count), oscillators.omega[i]], axis=-1)[:, None]
         measured = curves + scale * rng.standard_normal(curves.shape)
         seen = np.stack([np.isin(times, at) for at in own], axis=-1)
         values = np.where(seen, _by_time(measured), np.nan)
         series.append(Series.of(times, values, target_times=grid, target_values=_by_time(truth[i]), id=i))
     return SeriesSet(series, schema=Schema(channels=channels, targets=channels))
-
-
-def _one(oscillators: Oscillators, i: int) -> Oscillators:
-    return Oscillators(*(a[i] for a in vars(oscillators).values()))
 
 
 def _by_time(values: Float64[np.ndarray, "count times 2"]) -> Float64[np.ndarray, "times channels"]:

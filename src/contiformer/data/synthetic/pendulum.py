@@ -1,8 +1,7 @@
-"""Noisy pictures of a swinging pendulum at irregular times; its angle is to be told.
+"""Pendulum: noisy images at irregular times, with sine and cosine of the angle as targets.
 
 The task of Becker et al. (Recurrent Kalman Networks, 2019), with irregular times by Schirmer et al. (Continuous
-Recurrent Units, 2022), written from what they describe: 24 x 24 pixels, 50 of 100 equally spaced times, sine and cosine
-of the angle as targets; the velocity cannot be seen in a single picture.
+Recurrent Units, 2022), written from what they describe: 24 x 24 pixels, 50 of 100 equally spaced times.
 
 **Motion.** The angle θ, 0 at rest, follows
 
@@ -15,16 +14,16 @@ N(0, push). θ is uniform on the circle at the start, and the velocity 0.
 its distance to the rod: ``clip(width / 2 + 1/2 - distance, 0, 1)`` in pixels.
 
 **Noise**, as Becker et al. describe it. A factor f goes at random from ``f ~ U(0, 1)`` by ``f <- clip(f + u, 0, 1)``
-with ``u ~ U(-0.2, 0.2)``. Each series has thresholds ``a ~ U(0, 0.25)`` and ``b ~ U(0.75, 1)``: below a the factor
-becomes 0, above b it becomes 1, and in between it is mapped linearly to them. What is seen is
-``f picture + (1 - f) U(0, 1)``, with stretches of clear pictures and stretches of nothing but noise. The walk takes a
-step at each of the 100 times, also those that are not observed afterwards; the first five are clear.
+with ``u ~ U(-0.2, 0.2)``, a step at each of the 100 times. Each series has thresholds ``a ~ U(0, 0.25)`` and
+``b ~ U(0.75, 1)``: below a the factor becomes 0, above b 1, linearly in between. The image is
+``f picture + (1 - f) U(0, 1)``; the first five are clear.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float64
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
@@ -34,7 +33,7 @@ from contiformer.data.synthetic.checks import check_count, seeded
 
 #: Training, validation and test series of Schirmer et al.
 SIZES = (2000, 1000, 1000)
-#: Series whose pictures are drawn at once: their distances fit into a processor's cache, more or less.
+#: Series whose pictures are drawn at once.
 _BLOCK = 16
 
 
@@ -57,26 +56,23 @@ def pendulum_set(
 ) -> SeriesSet:
     """``n`` series of noisy pictures as float32 [frames, pixels²] from 0 to 1, with targets [frames, 2] at their times.
 
-    Neither paper prints all of the numbers; the defaults that they leave open are said to be so below.
-
     Args:
-        n: number of series.
         frames: pictures of each, at distinct times out of ``duration * per_unit``, in order.
         duration: of the trajectory, in time units.
         per_unit: possible times in a unit, equally spaced. 1: whole numbers, as in the papers' data.
-        seconds: in a time unit, for the equation of motion. Not in the papers' text; 0.01 in data made for them.
+        seconds: in a time unit, for the equation of motion (not in the papers' text).
         pixels: width and height of the pictures.
-        pull: strength of gravity, in 1 / s². Not printed: ``3 g / l`` for a rod of inertia ``l² / 3`` per mass, pulled
-            at its end, with l = 1 m; 14.7 for a uniform rod and 9.81 for a mass on a thread of that length.
-        friction: in 1 / s. This and the next are also as in data made for the papers.
+        pull: strength of gravity, in 1 / s² (not in the papers' text): ``3 g / l`` for a rod of inertia ``l² / 3`` per
+            mass, pulled at its end, with l = 1 m.
+        friction: in 1 / s (as the next, not in the papers' text).
         push: standard deviation of the random change of the velocity in a time unit, in 1 / s.
-        length: of the rod, as a share of the picture's width (our choice).
-        width: of the rod in pixels (our choice).
+        length: of the rod, as a share of the picture's width.
+        width: of the rod in pixels.
         correlated: False gives the pictures without noise.
         clear: how many of the first possible times have no noise.
-        seed: of everything.
 
     Example:
+        >>> from contiformer.data.synthetic import pendulum_set
         >>> data = pendulum_set(2)
         >>> data[0].values.shape, data.schema.targets
         ((50, 576), ('sine', 'cosine'))
@@ -84,18 +80,15 @@ def pendulum_set(
     check_count(n, "series")
     steps = duration * per_unit
     if not (0 < frames <= steps and pixels > 0 and per_unit > 0 and clear >= 0):
-        raise DataError(
-            f"{frames} frames of {pixels} pixels out of {steps} times, {clear} of them clear, cannot be taken",
-            remedy="pass at most duration * per_unit frames, and counts that are not negative",
-        )
+        problem = f"{frames} frames of {pixels} pixels out of {steps} times, {clear} of them clear, cannot be taken"
+        raise DataError(problem, remedy="pass at most duration * per_unit frames, and counts that are not negative")
     settings = np.array([seconds, pull, friction, push, length, width])
     if not (np.isfinite(settings).all() and (settings >= 0).all() and seconds > 0):
         raise DataError("seconds, pull, friction, push, length and width must be finite and not negative")
     seeds = seed if isinstance(seed, tuple) else (seed,)
     motion, choice, noise = (seeded(*seeds, part) for part in range(3))
-    angles = swing(
-        n, steps, step=seconds / per_unit, pull=pull, friction=friction, push=push / per_unit**0.5, rng=motion
-    )
+    forces = {"pull": pull, "friction": friction, "push": push / per_unit**0.5}
+    angles = swing(n, steps, step=seconds / per_unit, **forces, rng=motion)
     chosen = np.sort(choice.random((n, steps)).argsort(1, kind="stable")[:, :frames], axis=1)
     angles = np.take_along_axis(angles, chosen, axis=1)
     factors = np.take_along_axis(noise_factors(n, steps, clear=clear, rng=noise), chosen, axis=1)
@@ -113,23 +106,12 @@ def pendulum_set(
 
 
 def pendulum_splits(sizes: tuple[int, ...] = SIZES, *, seed: int = 0, **options: float) -> tuple[SeriesSet, ...]:
-    """Independent sets of these sizes, as training, validation and test data; options as in :func:`pendulum_set`.
-
-    A part does not change with the sizes of the others.
-    """
+    """Independent training, validation and test sets of these sizes; options as in :func:`pendulum_set`."""
     return tuple(pendulum_set(n, seed=(seed, part), **options) for part, n in enumerate(sizes))  # type: ignore[arg-type]
 
 
 def swing(
-    n: int,
-    steps: int,
-    *,
-    step: float,
-    pull: float,
-    friction: float,
-    push: float,
-    rng: np.random.Generator,
-    substeps: int = 4,
+    n: int, steps: int, *, step: float, pull: float, friction: float, push: float, rng: Generator, substeps: int = 4
 ) -> Float64[np.ndarray, "n steps"]:
     """The angles of ``n`` pendulums at ``steps`` times, ``step`` seconds apart, the first at the start."""
 
@@ -164,7 +146,7 @@ def draw(
 
 
 def noise_factors(
-    n: int, steps: int, *, clear: int, rng: np.random.Generator, most: float = 0.2
+    n: int, steps: int, *, clear: int, rng: Generator, most: float = 0.2
 ) -> Float64[np.ndarray, "n steps"]:
     """The factors f of the module's description, 1 for the first ``clear`` times."""
     factors = np.empty((n, steps))

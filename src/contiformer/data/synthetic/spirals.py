@@ -6,11 +6,9 @@ times; 30 of the first 75 observed (the main text says 50), so that the first ha
 extrapolated.
 
 Not stated, and chosen here as the authors' code has it: the curves run from s = 0 to 6π, three turns; the second one,
-which is singular at t = e, has e = 6π + 1, so it stops one radian short; α and β are standard deviations. The code
-differs from the text where this module follows the text, unless told otherwise: it moves the two curves apart by 10,
-runs the second one backwards, scales both to [0, 1] after the noise of 0.05, and observes 50 of the first 75 times, the
-same ones in all spirals. :data:`PRESETS` has both sets of choices, and :func:`spiral_set` makes a SeriesSet of either.
-(The code's default for α is 0 and for the type the first one only; the tables' α = 0.02 and both types are kept here.)
+which is singular at t = e, has e = 6π + 1; α and β are standard deviations. The code differs from the text: it moves
+the two curves apart by 10, runs the second one backwards, scales both to [0, 1] after the noise of 0.05, and observes
+50 of the first 75 times, the same ones in all spirals. :data:`PRESETS` has both sets of choices.
 """
 
 from __future__ import annotations
@@ -35,31 +33,25 @@ LAST_ANGLE = 6 * math.pi
 END_ANGLE = LAST_ANGLE + 1.0
 
 Part = Literal["first half", "whole"]
-Kind = Literal["both", "counter-clockwise", "clockwise"]
+SpiralKind = Literal["both", "counter-clockwise", "clockwise"]
 Preset = Literal["paper text", "authors' code"]
 #: Arguments of :func:`spiral_set` by where they come from.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper text": {"points": 30, "noise": 0.1},
-    "authors' code": {
-        "points": 50,
-        "noise": 0.05,
-        "apart": 10.0,
-        "backwards": True,
-        "common_times": True,
-        "unit_box": True,
-    },
+    "authors' code": {"points": 50, "noise": 0.05, "apart": 10.0, "backwards": True}
+    | {"common_times": True, "unit_box": True},
 }
 
 
 def archimedean(
-    angle: Float[Tensor, "*shape"], a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"]
+    angle: Float[Tensor, "*shape"], a: Float[Tensor, "*#shape"], b: Float[Tensor, "*#shape"]
 ) -> Float[Tensor, "*shape 2"]:
     """The counter-clockwise spiral ``r = a + b t``: ``(r cos t, r sin t)`` at the angles ``t``."""
     return _polar(a + b * angle, angle)
 
 
 def hyperbolic(
-    angle: Float[Tensor, "*shape"], a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"], end: float = END_ANGLE
+    angle: Float[Tensor, "*shape"], a: Float[Tensor, "*#shape"], b: Float[Tensor, "*#shape"], end: float = END_ANGLE
 ) -> Float[Tensor, "*shape 2"]:
     """The clockwise spiral ``r = a + 50 b / (e - t)``: ``(r cos(e - t), r sin(e - t))``, for angles ``t < e``."""
     remaining = end - angle
@@ -95,7 +87,7 @@ class Spirals:
         """The number of spirals."""
         return len(self.times)
 
-    def __getitem__(self, index: slice | Int[Tensor, " m"] | Bool[Tensor, " n"]) -> Spirals:
+    def __getitem__(self, index: slice | list[int] | Int[Tensor, " m"] | Bool[Tensor, " n"]) -> Spirals:
         """The spirals at the given positions."""
         return Spirals(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
@@ -120,7 +112,7 @@ def generate_spirals(
     apart: float = 0.0,
     backwards: bool = False,
     common_times: bool = False,
-    kind: Kind = "both",
+    kind: SpiralKind = "both",
     seed: int = 0,
 ) -> Spirals:
     """Draw ``n`` spirals of random type and parameters, and observe each at ``points`` random times with noise.
@@ -128,7 +120,6 @@ def generate_spirals(
     The same seed gives the same curves whatever the noise and the number of points; fewer points are a subset of more.
 
     Args:
-        n: number of spirals.
         points: observations of each spiral, at distinct times out of those in ``observe``.
         observe: "first half" (the second is then extrapolation) or "whole".
         alpha: standard deviation of ``a`` around 0 and of ``b`` around 0.3.
@@ -139,17 +130,19 @@ def generate_spirals(
         backwards: the second type runs from its last angle to its first: inwards, and counter-clockwise.
         common_times: all spirals are observed at the times of the first.
         kind: "both" at random, or only the first ("counter-clockwise") or the second ("clockwise") type.
-        seed: of everything that is random here.
-
-    Example:
-        >>> spirals = generate_spirals(4, points=30)
-        >>> spirals.clean.shape, spirals.observed_values.shape
-        (torch.Size([4, 150, 2]), torch.Size([4, 30, 2]))
     """
     candidates = n_times // 2 if observe == "first half" else n_times
-    _check(n, points, candidates, alpha, noise, end)
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
+    if n < 1:
+        raise ValueError(f"n must be positive, got {n}")
+    if not 1 <= points <= candidates:
+        raise ValueError(f"points must be from 1 to {candidates}, the number of times to choose from, got {points}")
+    if not (alpha >= 0 and noise >= 0):
+        raise ValueError(f"alpha and noise are standard deviations and cannot be negative, got {alpha} and {noise}")
+    if not end > LAST_ANGLE:
+        singular = f"the last angle 6π = {LAST_ANGLE:.4f}, where the curve is singular"
+        raise ValueError(f"end must be beyond {singular}, got {end}")
+    if kind not in get_args(SpiralKind):
+        raise ValueError(f"kind must be one of {get_args(SpiralKind)}, got {kind!r}")
     generator = torch.Generator().manual_seed(seed)
     a = alpha * torch.randn(n, generator=generator)
     b = 0.3 + alpha * torch.randn(n, generator=generator)
@@ -176,19 +169,6 @@ def generate_spirals(
     return Spirals(times, clean, times.gather(1, index), values, clockwise, a, b)
 
 
-def _check(n: int, points: int, candidates: int, alpha: float, noise: float, end: float) -> None:
-    if n < 1:
-        raise ValueError(f"n must be positive, got {n}")
-    if not 1 <= points <= candidates:
-        raise ValueError(f"points must be from 1 to {candidates}, the number of times to choose from, got {points}")
-    if not (alpha >= 0 and noise >= 0):
-        raise ValueError(f"alpha and noise are standard deviations and cannot be negative, got {alpha} and {noise}")
-    if not end > LAST_ANGLE:
-        raise ValueError(
-            f"end must be beyond the last angle 6π = {LAST_ANGLE:.4f}, where the curve is singular, got {end}"
-        )
-
-
 def spiral_set(
     n: int = 300, *, preset: Preset = "paper text", unit_box: bool | None = None, seed: int = 0, **options: Any
 ) -> SeriesSet:
@@ -200,11 +180,10 @@ def spiral_set(
         n: number of spirals; the paper trains on the first 200 and tests on 100.
         preset: "paper text" or "authors' code", see :data:`PRESETS`.
         unit_box: scale all curves together to [0, 1], as :meth:`Spirals.in_unit_box`.
-        seed: of everything.
-        **options: arguments of :func:`generate_spirals`, which win over the preset's: points, observe, alpha, noise
-            (the paper's β), kind, n_times, end, apart, backwards, common_times.
+        **options: arguments of :func:`generate_spirals`, which override the preset's.
 
     Example:
+        >>> from contiformer.data.synthetic import spiral_set
         >>> data = spiral_set(4)
         >>> data[0].values.shape, data[0].target_values.shape
         ((30, 2), (150, 2))
@@ -216,13 +195,12 @@ def spiral_set(
         if name not in known:
             raise DataError(f"no option {name!r} of spirals", remedy=did_you_mean(name, known))
     chosen = {**PRESETS[preset], **options}
-    by_preset = bool(chosen.pop("unit_box", False))
-    scaled = by_preset if unit_box is None else unit_box
+    by_preset = chosen.pop("unit_box", False)
     try:
         spirals = generate_spirals(n, seed=seed, **chosen)
     except ValueError as error:
         raise DataError(str(error)) from None
-    spirals = spirals.in_unit_box() if scaled else spirals
+    spirals = spirals.in_unit_box() if (by_preset if unit_box is None else unit_box) else spirals
     classes = ("counter-clockwise", "clockwise")
     series = [
         Series.of(

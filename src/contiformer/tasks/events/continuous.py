@@ -6,13 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contiformer.data.batch import Batch
-from contiformer.data.event_batch import EventBatch
-from contiformer.data.event_scaling import EventScaling
+from contiformer.data.batch import Batch, EventBatch
+from contiformer.data.scaling import EventScaling
 from contiformer.tasks.events.encoder import APART, EventEncoder
-from contiformer.tasks.events.heads.base import inverse_softplus, log_soft, mean_rates, soft
-from contiformer.tasks.events.intensity import IntensityModel
-from contiformer.tasks.events.memory import Memory
+from contiformer.tasks.events.intensities import inverse_softplus, log_soft, mean_rates, soft
+from contiformer.tasks.events.intensity import IntensityModel, Memory, PerEvent, PerMoment, PerType
 
 #: Scales of the elapsed time that the intensity sees, in mean waits.
 _SCALES = (0.01, 0.1, 1.0, 10.0)
@@ -24,11 +22,9 @@ class ContinuousModel(IntensityModel):
     """``λ_k(t) = β_k softplus((w_k·(LN(h(t)) + E φ(t - t_j)) + b_k) / β_k)`` with the backbone's state h at t itself.
 
     The history of h(t) is all events before t; ``φ(s) = log(1 + s / c)`` for a few scales c lets the intensity change
-    quickly just after an event. Once nothing has happened for as long as the longest training sequence lasts, h rests:
-    a trajectory cannot be followed forever, and the expected time asks for all of it.
-
-    Up to the next event one pass over the sequence gives h at any number of times. Beyond it, which prediction asks
-    for, the events that came meanwhile have to be hidden, and every event's own history is a pass of its own.
+    quickly just after an event. After a wait as long as the longest training sequence h rests. Up to the next event one
+    pass over the sequence gives h at any number of times; beyond it, which prediction asks for, every event's own
+    history is a pass of its own.
     """
 
     scales: Tensor
@@ -47,6 +43,11 @@ class ContinuousModel(IntensityModel):
         self.log_softness = nn.Parameter(torch.zeros(self.num_types))
         self.register_buffer("scales", torch.tensor(_SCALES), persistent=False)
 
+    @property
+    def longest_span(self) -> float:
+        """The backbone's."""
+        return self.encoder.backbone.longest_span
+
     def remember(self, events: EventBatch) -> Memory:
         """The whole history, and each event's place in it."""
         tokens = self.encoder.tokens(events)
@@ -56,7 +57,7 @@ class ContinuousModel(IntensityModel):
         wait = torch.where(known, after - events.times, torch.inf)
         return Memory({"time": tokens.times, "row": row, "wait": wait}, tokens)
 
-    def _inside(self, memory: Memory, elapsed: Tensor) -> Float[Tensor, "batch events moments types"]:
+    def _inside(self, memory: Memory, elapsed: PerMoment) -> PerType:
         gone = elapsed.detach().to(memory["time"].dtype).clamp(max=self.encoder.span)
         # after this event and before the next one, also where all three are at one time
         at = memory["time"].unsqueeze(-1) + gone / self.encoder.span + APART / 2
@@ -88,21 +89,15 @@ class ContinuousModel(IntensityModel):
             parts.append(self.encoder.backbone(history, moments[first : first + size]))
         return torch.cat(parts).unflatten(0, (batch, rows))
 
-    def rates(
-        self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
-    ) -> Float[Tensor, "batch events moments types"]:
+    def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
         """See the class."""
         return soft(self._inside(memory, elapsed), self.log_softness)
 
-    def log_rates(
-        self, memory: Memory, elapsed: Float[Tensor, "batch events moments"]
-    ) -> Float[Tensor, "batch events moments types"]:
+    def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
         """Without underflow."""
         return log_soft(self._inside(memory, elapsed), self.log_softness)
 
-    def bound(
-        self, memory: Memory, low: Float[Tensor, "batch events"], high: Float[Tensor, "batch events"]
-    ) -> Float[Tensor, "batch events"]:
+    def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:
         """By Cauchy and Schwarz: a normalised state is no longer than √d, and every φ lies between its two ends.
 
         ``w·(γ n + β) ≤ |w γ| √d + w·β`` for every h.

@@ -1,4 +1,4 @@
-"""Events as a causal backbone sees them."""
+"""Encoders of events: type embeddings, waits and features, read by a causal backbone."""
 
 from __future__ import annotations
 
@@ -6,16 +6,42 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contiformer.backbones.base import Backbone
-from contiformer.data.batch import Batch
-from contiformer.data.event_batch import EventBatch
-from contiformer.data.event_scaling import EventScaling
-from contiformer.tasks.events.hats import Hats
-from contiformer.tasks.events.heads.hazard import knots_of
-from contiformer.tasks.events.inputs import EventInput, waits_before
+from contiformer.backbones.base import Backbone, check_positive
+from contiformer.data.batch import Batch, EventBatch
+from contiformer.data.scaling import EventScaling
+from contiformer.tasks.events.intensity import PerEvent
+from contiformer.tasks.events.piecewise_linear import PiecewiseLinear, wait_knots
 
 #: Events at one time are told apart by so much of the backbone's clock, in the order they came in.
 APART = 1e-9
+
+
+class EventInput(nn.Module):
+    """``x_i = E[k_i] + F [features_i, known_i]``, the second part only where the training data have features.
+
+    Shapes: [B, L] events -> [B, L, d_model].
+    """
+
+    def __init__(self, scaling: EventScaling, d_model: int) -> None:
+        super().__init__()
+        check_positive(d_model=d_model)
+        self.embedding = nn.Embedding(len(scaling.counts), d_model)
+        self.features = nn.Linear(2 * len(scaling.feature_mean), d_model) if scaling.feature_mean else None
+
+    def forward(self, events: EventBatch) -> Float[Tensor, "batch events d"]:
+        """An input for each event; that of padding is the one of type 0."""
+        x = self.embedding(events.types)
+        if self.features is None:
+            return x
+        assert events.features is not None
+        assert events.features_observed is not None
+        known = events.features_observed.to(x.dtype)
+        return x + self.features(torch.cat([events.features.to(x.dtype) * known, known], -1))
+
+
+def waits_before(events: EventBatch, dtype: torch.dtype) -> PerEvent:
+    """The time since the event before; 0 at the first. Differences are taken before anything is rounded."""
+    return events.times.diff(dim=1, prepend=events.times[:, :1]).to(dtype)
 
 
 class EventEncoder(nn.Module):
@@ -26,8 +52,7 @@ class EventEncoder(nn.Module):
 
     Args:
         backbone: causal, for ``d_model`` channels.
-        scaling: of the training sequences.
-        waits: also show the wait before each event, by hat functions on its quantiles.
+        waits: also show the wait before each event, as a piecewise linear function on its quantiles.
     """
 
     def __init__(self, backbone: Backbone, scaling: EventScaling, *, waits: bool = True) -> None:
@@ -36,23 +61,22 @@ class EventEncoder(nn.Module):
             raise ValueError("events need a causal backbone: the future must not change the past")
         self.backbone, self.span = backbone, scaling.span
         self.input = EventInput(scaling, backbone.d_model)
-        self.hats = Hats(knots_of(scaling)) if waits else None
-        if self.hats is not None:
-            self.wait = nn.Parameter(torch.randn(len(self.hats), backbone.d_model) * 0.5)
+        self.waits = PiecewiseLinear(wait_knots(scaling)) if waits else None
+        if self.waits is not None:
+            self.wait = nn.Parameter(torch.randn(len(self.waits.knots), backbone.d_model) * 0.5)
 
     def tokens(self, events: EventBatch) -> Batch:
         """The batch of the backbone: a point for each event, its channels the embedding."""
         x = self.input(events)
-        if self.hats is not None:
-            x = x + self.hats.of_table(self.wait, waits_before(events, x.dtype))
+        if self.waits is not None:
+            x = x + self.waits.of_table(self.wait, waits_before(events, x.dtype))
         x = torch.where(events.mask.unsqueeze(-1), x, 0.0)
         observed = events.mask.unsqueeze(-1).expand_as(x)
         return Batch(times=self.clock(events.times), values=x, observed=observed, lengths=events.lengths)
 
-    def clock(self, times: Float[Tensor, "batch events"]) -> Float[Tensor, "batch events"]:
+    def clock(self, times: PerEvent) -> PerEvent:
         """The backbone's time of each event, strictly growing."""
-        order = torch.arange(times.shape[1], device=times.device, dtype=times.dtype)
-        return times / self.span + APART * order
+        return times / self.span + APART * torch.arange(times.shape[1], device=times.device, dtype=times.dtype)
 
     def forward(self, events: EventBatch) -> Float[Tensor, "batch events d"]:
         """States after each event."""

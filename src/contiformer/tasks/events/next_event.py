@@ -1,4 +1,4 @@
-"""When the next event is to be expected, and of which type."""
+"""The next event: its expected time, quantiles and type, and samples by thinning."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from contiformer.tasks.events.intensity import IntensityModel
-from contiformer.tasks.events.memory import Memory
-from contiformer.tasks.events.quadrature import gauss_legendre
+from contiformer.paths.quadrature import gauss_legendre, running_integrals
+from contiformer.tasks.events.intensity import IntensityModel, Memory, PerEvent
 
 #: The first piece of the wait that is integrated over, and the longest wait that is looked at, in mean waits.
 _SHORTEST, _LONGEST = 2.0**-8, 2.0**40
 #: Numbers in the largest array that is made at once.
 _AT_ONCE = 2**22
+#: Pieces in which the bound is looked for: the first one in mean waits, and how much longer each next one is.
+_FIRST_PIECE, _LONGER = 2.0**-6, 1.5
+_MOST_TRIES = 1_000_000
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How finely waits are integrated over: pieces whose lengths double, with Gauss–Legendre points in each.
+    """The grid over waits: pieces whose lengths double, with Gauss–Legendre points in each.
 
     Attributes:
         nodes: points in each piece.
@@ -44,7 +46,7 @@ FINE, COARSE = Grid(), Grid(nodes=4, per_doubling=1, longest=2.0**10, left=1e-7)
 
 @dataclass(frozen=True)
 class NextEvent:
-    """What is said of the event after each of the given ones, in scaled time.
+    """The predicted event after each of the given ones, in scaled time.
 
     Attributes:
         mean: the expected wait, ``∫ s p(s) ds / ∫ p(s) ds``.
@@ -53,8 +55,8 @@ class NextEvent:
         mixture: the probability of each type over all waits, ``∫ λ_k(s) / λ(s) p(s) ds / ∫ p(s) ds``, where asked for.
     """
 
-    mean: Float[Tensor, "batch events"]
-    mass: Float[Tensor, "batch events"]
+    mean: PerEvent
+    mass: PerEvent
     kinds: Float[Tensor, "batch events types"]
     mixture: Float[Tensor, "batch events types"] | None = None
 
@@ -73,7 +75,8 @@ def expect(model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture:
     """
     some = next(iter(memory.rows.values()))
     (batch, events), dtype, device = some.shape[:2], _dtype_of(model, some), some.device
-    x, w, upto = (torch.as_tensor(part, dtype=dtype, device=device) for part in gauss_legendre(grid.nodes))
+    rule = (*gauss_legendre(grid.nodes), running_integrals(grid.nodes))
+    x, w, upto = (torch.as_tensor(part, dtype=dtype, device=device) for part in rule)
     edges = torch.tensor(_edges(grid), dtype=dtype, device=device)
     at_once = max(1, _AT_ONCE // max(1, batch * events * grid.nodes * model.width))
     at_once = min(at_once, model.pieces_at_once)
@@ -105,9 +108,7 @@ def expect(model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture:
     return NextEvent(mean, mass, at_mean, None if kinds is None else kinds / safe.unsqueeze(-1))
 
 
-def quantile(
-    model: IntensityModel, memory: Memory, level: float = 0.5, steps: int = 40
-) -> Float[Tensor, "batch events"]:
+def quantile(model: IntensityModel, memory: Memory, level: float = 0.5, steps: int = 40) -> PerEvent:
     """The wait until which the next event has come with this probability; infinite where that never happens."""
     some = next(iter(memory.rows.values()))
     dtype = _dtype_of(model, some)
@@ -131,12 +132,56 @@ def quantile(
     return torch.where(never, torch.inf, (low + high) / 2)
 
 
+@torch.no_grad()
+def draw_next(
+    model: IntensityModel, memory: Memory, *, until: Tensor | None = None, generator: torch.Generator | None = None
+) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"], Bool[Tensor, " batch"]]:
+    """The wait for the next event after the last row of each memory, its type, and whether it comes before ``until``.
+
+    Ogata's thinning: within a piece of time the intensity is at most M (:meth:`IntensityModel.bound`), so points of a
+    Poisson process with rate M, each kept with probability ``λ(t) / M``, have intensity λ. Nothing is approximated.
+    Waits longer than ``until`` [B] are not drawn to their end; without it an intensity that has died out is an error.
+    """
+    some = next(iter(memory.rows.values()))
+    dtype = _dtype_of(model, some)
+    count, device = some.shape[0], some.device
+    limit = torch.full((count,), torch.inf, dtype=dtype, device=device) if until is None else until.to(device, dtype)
+    now = torch.zeros(count, dtype=dtype, device=device)
+    length = torch.full_like(now, _FIRST_PIECE)
+    waiting = torch.ones(count, dtype=torch.bool, device=device)
+    for _ in range(_MOST_TRIES):
+        end = now + length
+        bound = model.bound(memory, now[:, None], end[:, None]).squeeze(1)
+        step = torch.empty(count, dtype=dtype).exponential_(generator=generator).to(device) / bound
+        proposed = now + step
+        inside = waiting & (proposed <= end)
+        at = torch.where(inside, proposed, end)
+        rate = model.total(memory, at[:, None, None]).flatten()
+        if bool((inside & (rate > bound * (1 + 1e-4))).any()):
+            raise RuntimeError("an intensity exceeds its bound: please report this as a bug")
+        chance = torch.rand(count, dtype=dtype, generator=generator).to(device)
+        kept = inside & (chance * bound <= rate)
+        now = torch.where(waiting, at, now)
+        length = torch.where(waiting & ~inside, length * _LONGER, length)
+        waiting = waiting & ~kept & (now < limit)
+        if not bool(waiting.any()):
+            break
+        if not bool(torch.isfinite(end).all()):
+            why = "the intensity has died out. Pass until=, so that sampling may end without one"
+            raise RuntimeError(f"the next event does not come: {why}")
+    else:
+        raise RuntimeError(f"no event was drawn in {_MOST_TRIES:,} tries: the bound of the intensity is too far off")
+    came = now <= limit
+    shares = model.log_rates(memory, now[:, None, None]).flatten(1).softmax(-1).double().cpu()
+    return now, torch.multinomial(shares, 1, generator=generator).squeeze(1).to(device), came
+
+
 def _hazard(model: IntensityModel, memory: Memory, start: Tensor, stop: Tensor) -> Tensor:
     """``∫_start^stop λ`` within one piece."""
     ends = model.integral(memory, torch.stack([start, stop], -1))
     if ends is not None:
         return ends[..., 1] - ends[..., 0]
-    x, w, _ = (torch.as_tensor(part, dtype=start.dtype, device=start.device) for part in gauss_legendre(FINE.nodes))
+    x, w = (torch.as_tensor(part, dtype=start.dtype, device=start.device) for part in gauss_legendre(FINE.nodes))
     length = (stop - start).unsqueeze(-1)
     return (model.total(memory, start.unsqueeze(-1) + length * x) * length) @ w
 

@@ -1,4 +1,4 @@
-"""Learning event sequences."""
+"""The task of learning event sequences."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from contiformer.data.event_batch import EventBatch
 from contiformer.tasks.base import Judged, Task
-from contiformer.tasks.events.encoded import EncodedModel
 from contiformer.tasks.events.intensity import IntensityModel
-from contiformer.tasks.events.likelihood import intervals, log_likelihood
+from contiformer.tasks.events.likelihood import IntegralRule, Intervals, intervals, log_likelihood
 from contiformer.tasks.events.next_event import COARSE, FINE, expect
-from contiformer.tasks.events.quadrature import IntegralRule
 
 
 class EventTask(Task):
@@ -24,13 +20,8 @@ class EventTask(Task):
         loss = -Σ_i ℓ_i + α_1 Σ_i (t̂_i - t_i)² - α_2 Σ_i log(λ_{k_i}(t̂_i) / λ(t̂_i))
 
     over all events but the first of each sequence, divided by their number; ``t̂_i`` is the expected time given what
-    came before. Times are in mean waits.
-
-    Args:
-        model: the intensities.
-        unit: a mean wait in the data's time.
-        time_weight, type_weight: ``α_1`` and ``α_2``.
-        rule: of the integral in the likelihood.
+    came before. Times are in mean waits, ``unit`` is a mean wait in the data's time, and ``time_weight`` and
+    ``type_weight`` are ``α_1`` and ``α_2``.
     """
 
     monitor: ClassVar[str] = "nll"
@@ -62,7 +53,7 @@ class EventTask(Task):
             kind = said.kinds.gather(-1, scored.kind.unsqueeze(-1)).squeeze(-1)
             cross = -kind.clamp(min=torch.finfo(kind.dtype).tiny).log()
             loss = loss + self.time_weight * miss.square() + self.type_weight * cross
-        weight = scored.known * event_weights(batch, loss)
+        weight = scored.known * (torch.ones_like(loss) if batch.weight is None else batch.weight.to(loss).unsqueeze(1))
         return (torch.where(scored.known, loss, 0.0) * weight).sum(), weight.sum()
 
     def judge(self, batch: Any) -> dict[str, Tensor]:
@@ -82,12 +73,16 @@ class EventTask(Task):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """Let the model adjust how sure it is, where it can."""
-        if not isinstance(self.model, EncodedModel):
-            return
+        """Let the model choose what is not learned, such as how sure it is, by its likelihood."""
         self.eval()
-        shown = [intervals(self.model, batch.to(self.device)) for batch in batches]
-        self.model.head.calibrate(lambda: -sum(float(log_likelihood(self.model, scored).sum()) for scored in shown))
+        scored: list[Intervals] = []
+
+        def loss() -> float:
+            if not scored:
+                scored.extend(intervals(self.model, batch.to(self.device)) for batch in batches)
+            return -sum(float(log_likelihood(self.model, one).sum()) for one in scored)
+
+        self.model.calibrate(loss)
 
     def metrics(self, judged: Judged) -> dict[str, float]:
         """Per event, in the data's time: log-likelihood in nats, accuracy of the type, errors of the time."""
@@ -102,10 +97,3 @@ class EventTask(Task):
             "mae": self.unit * float(judged["absolutes"].sum()) / count,
             "events": events,
         }
-
-
-def event_weights(batch: EventBatch, like: Tensor) -> Float[Tensor, "batch 1"]:
-    """How much the events of each sequence count."""
-    if batch.weight is None:
-        return like.new_ones(len(batch), 1)
-    return batch.weight.to(like).unsqueeze(1)

@@ -1,0 +1,173 @@
+"""Event sequences: ten models on six sets, and the paper's test of significance.
+
+Models see times and types and nothing else. Where a set has one published split there are several seeds in place of
+folds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from contiformer import EventPredictor
+from contiformer.data import EventSet, without_features
+from contiformer.data.catalog import EVENT_FOLDS, load_events
+from contiformer.data.synthetic import EventProcess
+from reproduction.experiments import (
+    Budget,
+    Cell,
+    Experiment,
+    Metric,
+    Outcome,
+    Protocol,
+    best_epoch,
+    configuration,
+    not_here,
+)
+
+#: Cheap sets first.
+DATA = ("MIMIC-II", "Neonate", "Synthetic", "Taxi", "StackOverflow", "BookOrder")
+#: Backbones of EventPredictor; behind a colon another intensity than the backbone's own.
+MODELS = (
+    "contiformer",
+    "hp",
+    "rmtpp",
+    "nhp",
+    "sahp",
+    "thp",
+    "nstka",
+    "gru_dt",
+    "ode_rnn",
+    "mtan",
+    "contiformer:thp",
+    "gru_dt:hazard",
+)
+SEEDS_OF_ONE_FOLD = (0, 1, 2)
+#: Of the protocol of all experiments on events, which share trainings.
+VERSION = 1
+#: The paper's test of significance: these models, ten seeds.
+SIGNIFICANCE_DATA = ("Synthetic", "BookOrder")
+SIGNIFICANCE_MODELS = ("contiformer", "gru_dt", "nstka", "ode_rnn", "rmtpp", "sahp", "thp")
+QUICK: dict[str, Any] = {"min_steps": 150, "max_epochs": 4}
+METRICS = (
+    Metric("log_likelihood", "log-likelihood", "max"),
+    Metric("accuracy", "accuracy", "max"),
+    Metric("rmse", "RMSE", "min", ".4g"),
+)
+
+
+def repeats(data: str) -> list[tuple[int, int]]:
+    """Folds and seeds of a set: all its folds once, or one fold with several seeds."""
+    count = EVENT_FOLDS.get(data, 1)
+    if count == 1:
+        return [(1, seed) for seed in SEEDS_OF_ONE_FOLD]
+    return [(fold, 0) for fold in range(1, count + 1)]
+
+
+def grid(protocol: Protocol) -> list[Cell]:
+    """Fold by fold, so that models can be compared early."""
+    of_each = {data: repeats(data) for data in DATA}
+    return [
+        Cell("events", data, f"fold{of_each[data][number][0]}", model, of_each[data][number][1], protocol)
+        for number in range(max(map(len, of_each.values())))
+        for data in DATA
+        if number < len(of_each[data])
+        for model in MODELS
+    ]
+
+
+def significance_grid(protocol: Protocol) -> list[Cell]:
+    """Ten seeds on the first fold."""
+    return [
+        Cell("events-significance", data, "fold1", model, seed, protocol)
+        for seed in range(10)
+        for data in SIGNIFICANCE_DATA
+        for model in SIGNIFICANCE_MODELS
+    ]
+
+
+def _twins(cell: Cell) -> list[Cell]:
+    """Cells of the table with the same fold and seed."""
+    return [replace(cell, table="events")]
+
+
+def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
+    """``EventPredictor(backbone=...)`` with its defaults."""
+    backbone, _, intensity = cell.model.partition(":")
+    return train(cell, {"backbone": backbone, "intensity": intensity or "auto"}, budget, verbose)
+
+
+def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int, *, first: int | None = None) -> Outcome:
+    """Train on the train part of a fold, choose by its dev part, evaluate once on its test part.
+
+    ``first``: only so many events of every sequence, in all three parts.
+    """
+    learning, dev, test, truth = parts(cell.data, int(cell.setting.removeprefix("fold")))
+    if first is not None:
+        learning, dev, test = (first_events(part, first) for part in (learning, dev, test))
+    short = QUICK if budget == "quick" else {}
+    if cell.protocol == "honest":
+        model = EventPredictor.from_options(**options, **short, seed=cell.seed, verbose=verbose)
+        metrics = model.fit(learning, validation_data=dev).require_complete().evaluate(test)
+    else:
+        model = EventPredictor.from_options(**{"keep": "last", **options}, **short, seed=cell.seed, verbose=verbose)
+        last = model.fit(learning, validation_data=test).require_complete().evaluate(test)
+        best = best_epoch(model.history_, "log_likelihood", "max") if model.history_ else last
+        metrics = {name: best[name] for name in last if name in best}
+        metrics["last_log_likelihood"] = last["log_likelihood"]
+    details = {
+        "validation": model.metrics_["validation"],
+        "epochs": model.metrics_["epochs"],
+        "weights": sum(weight.numel() for weight in model.tasks_[0].parameters()),
+        "sequences": {"train": len(learning), "dev": len(dev), "test": len(test)},
+        "notes": dict(learning.notes),
+    }
+    if first is not None:
+        details["first_events"] = first
+    return Outcome(metrics | truth, configuration(model), details)
+
+
+@lru_cache(maxsize=1)
+def parts(name: str, fold: int) -> tuple[EventSet, EventSet, EventSet, dict[str, float]]:
+    """Train, dev and test part as models see them, and the true log-likelihood where it is known; cached."""
+    learning, dev, test = (load_events(name, fold=fold, split=part) for part in ("train", "dev", "test"))
+    truth = {"true_log_likelihood": true_log_likelihood(test)} if name == "Synthetic" else {}
+    return learning.map(without_features), dev.map(without_features), test.map(without_features), truth
+
+
+def first_events(data: EventSet, count: int) -> EventSet:
+    """The beginning of every sequence."""
+    return data.map(lambda one: one.events(slice(count)))
+
+
+def true_log_likelihood(data: EventSet) -> float:
+    """Log-likelihood of the paper's own process per scored event, which no model can beat but by chance."""
+    process = EventProcess()
+    return sum(process.log_likelihood(one) for one in data) / int(data.lengths.sum() - len(data))
+
+
+EXPERIMENT = Experiment(
+    name="events",
+    title="Event sequences: log-likelihood per event, accuracy of the type, error of the time",
+    metrics=METRICS,
+    grid=grid,
+    run=run,
+    version=VERSION,
+    absent=not_here,
+    repeats=True,
+    note=(
+        "Honest likelihoods: an event is scored by what was known before it. Numbers of the paper on Synthetic are of "
+        "other data (its transition matrix is not printed), and its log-likelihoods of MIMIC-II and others cannot be "
+        "compared with ours, see docs/events.md."
+    ),
+    protocols=("honest", "paper"),
+)
+SIGNIFICANCE = replace(
+    EXPERIMENT,
+    name="events-significance",
+    title="Event sequences: ten seeds, paired t-test against ContiFormer",
+    grid=significance_grid,
+    twins=_twins,
+    protocols=("honest",),
+)

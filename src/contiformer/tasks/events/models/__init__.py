@@ -1,1 +1,0 @@
-"""Models of event sequences as their papers define them."""

@@ -1,0 +1,228 @@
+"""The grids of the paper's tables, and cells of them on small data."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.recipes import plane_errors
+from contiformer.data.catalog import storage
+from contiformer.data.synthetic import hawkes_set, oscillator_set
+from contiformer.nn import attention
+from reproduction import ablations, events, experiments, pendulum, spirals, step_size, theorem, uea
+from reproduction.experiments import Cell, _not_here, best_epoch, not_here
+from reproduction.paper import printed
+from reproduction.running import run_cells
+from reproduction.store import Store
+
+
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
+def test_cells_are_different_and_have_different_files(name):
+    experiment = experiments.get(name)
+    assert experiment.name == name
+    for protocol in experiment.protocols:
+        cells = experiment.grid(protocol)
+        assert len({cell.path for cell in cells}) == len(set(cells)) == len(cells) > 0
+        # the figure of costs shows the cells of a table
+        assert {cell.table for cell in cells} == {"efficiency" if name == "fig-cost" else name}
+        assert {cell.protocol for cell in cells} == {protocol}
+
+
+def test_sizes_of_the_grids():
+    assert len(uea.EXPERIMENT.grid("honest")) == 20 * 3 * 9 * 3
+    assert len(events.EXPERIMENT.grid("honest")) == len(events.MODELS) * (4 + 4 + 5 + 5 + 5 + 3)
+    assert len(events.SIGNIFICANCE.grid("honest")) == 10 * 2 * 7
+    assert len(spirals.EXPERIMENT.grid("honest")) == 3 * 3 * 6
+    assert {cell.seed for cell in events.EXPERIMENT.cells(datasets=["Taxi"])} == {0, 1, 2}
+    assert {cell.setting for cell in events.EXPERIMENT.cells(datasets=["Neonate"])} == {
+        f"fold{n}" for n in (1, 2, 3, 4)
+    }
+
+
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
+def test_our_names_are_those_of_the_paper_s_numbers(name):
+    """A model or setting that is spelled differently would stand beside nothing."""
+    known = {"uea", "spirals", "forecasting", "events", "events-significance", "pendulum", *ablations.VARIANTS}
+    if name not in known:
+        return
+    experiment = experiments.get(name)
+    cells = [cell for cell in experiment.grid("honest") if cell.data != "Taxi" and ":" not in cell.model]
+    ours = {"exact"}  # the paper has no exact integral
+    missing = {
+        (cell.data, cell.model)
+        for cell in cells
+        if cell.model not in ours
+        and printed(name, cell.data, cell.setting, cell.model, experiment.metrics[0].key) is None
+    }
+    too_slow_for_the_paper = {pair for pair in missing if pair[1] in ("step0.01", "step0.005")}
+    assert missing == too_slow_for_the_paper
+
+
+@pytest.fixture
+def small_series(monkeypatch):
+    data = oscillator_set(24, seed=1)
+    labelled = data.map(lambda one: replace(one, label=str(int(one.values[0, 0] > 0))))
+    monkeypatch.setattr(uea, "load_uea", lambda name, part: labelled)
+    monkeypatch.setattr(uea, "QUICK", {"min_steps": 6, "max_epochs": 2, "d_model": 8})
+
+
+@pytest.mark.parametrize("protocol", ["honest", "paper"])
+def test_a_cell_of_classification(small_series, protocol, tmp_path):
+    store = Store(tmp_path, "quick")
+    cell = Cell("uea", "Libras", "drop30", "gru_dt", 0, protocol)
+    run_cells(replace(uea.EXPERIMENT, absent=lambda cell: None), [cell], store, notify=lambda text: None)
+    row = store.read(cell)
+    assert 0 <= row["metrics"]["accuracy"] <= 1
+    assert row["configuration"]["backbone"] == "gru_dt"
+    assert row["budget"] == "quick"
+    assert {"cpu", "threads", "torch", "commit", "date"} <= set(row["machine"])
+    if protocol == "paper":
+        assert row["metrics"]["accuracy"] >= row["metrics"]["last_accuracy"]
+
+
+@pytest.mark.parametrize("protocol", ["honest", "paper"])
+def test_a_cell_of_events(monkeypatch, protocol):
+    data = hawkes_set(8, end=10.0, seed=3)
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data[:4], data[4:6], data[6:], {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 4, "max_epochs": 2, "d_model": 8})
+    outcome = events.run(Cell("events", "Taxi", "fold1", "contiformer:thp", 0, protocol), "quick", 0)
+    assert np.isfinite(list(outcome.metrics.values())).all()
+    assert outcome.configuration["intensity"] == "thp"
+    if protocol == "paper":
+        assert outcome.metrics["log_likelihood"] >= outcome.metrics["last_log_likelihood"] - 1e-6
+
+
+@pytest.mark.parametrize("table", ablations.VARIANTS)
+def test_every_variant_of_an_ablation_can_be_trained_and_differs(table, monkeypatch):
+    data = hawkes_set(4, end=4.0, seed=3)
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    found = {
+        variant: ablations._run(Cell(table, "Taxi", "fold1", variant, 0), "quick", 0).metrics["log_likelihood"]
+        for variant in ablations.VARIANTS[table]
+    }
+    assert np.isfinite(list(found.values())).all()
+    first, *others = found.values()
+    assert all(abs(first - other) > 1e-9 for other in others)
+
+
+@pytest.mark.parametrize("table", ["events-significance", *ablations.DEFAULTS])
+def test_twins_are_the_same_training(table, monkeypatch):
+    data = hawkes_set(4, end=4.0, seed=3)
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    cell = next(cell for cell in experiments.get(table).grid("honest") if experiments.get(table).twins(cell))
+    said = {
+        experiments.get(c.table).run(c, "quick", 0).metrics["nll"] for c in (cell, *experiments.get(table).twins(cell))
+    }
+    assert len(said) == 1
+
+
+def test_what_differs_from_the_default_has_no_twin():
+    trained = [(table, variant) for table in ablations.VARIANTS for variant in ablations.VARIANTS[table]]
+    cells = [Cell(table, "Neonate", "fold1", variant, 0) for table, variant in trained]
+    assert {c.table: c.model for c in cells if experiments.get(c.table).twins(c)} == ablations.DEFAULTS
+
+
+def test_short_sequences_are_short_in_every_part(monkeypatch):
+    data = hawkes_set(6, end=20.0, seed=3)
+    assert min(data.lengths) > step_size.QUICK_SHORT_EVENTS
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data[:2], data[2:4], data[4:], {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    seen = []
+    fit = events.EventPredictor.fit
+
+    def watched(self, learning, **options):
+        seen.append((learning, options["validation_data"]))
+        return fit(self, learning, **options)
+
+    monkeypatch.setattr(events.EventPredictor, "fit", watched)
+    (cell,) = step_size.SHORT.cells(models=["step0.5"], settings=["fold1"])
+    outcome = step_size.SHORT.run(cell, "quick", 0)
+    for part, whole in zip(seen[0], (data[:2], data[2:4]), strict=True):
+        assert [list(one.times) for one in part] == [list(one.times[: step_size.QUICK_SHORT_EVENTS]) for one in whole]
+    # the first event of a sequence is not scored
+    assert outcome.metrics["events"] == 2 * (step_size.QUICK_SHORT_EVENTS - 1)
+    assert outcome.details["first_events"] == step_size.QUICK_SHORT_EVENTS
+    assert outcome.configuration["backbone_options"]["method"] == "pairwise"
+
+
+def test_one_model_is_scored_by_every_step(monkeypatch):
+    data = hawkes_set(4, end=4.0, seed=3)
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    step_size._trained.cache_clear()
+    steps = []
+
+    def pairwise(*arguments):
+        steps.append(arguments[-1])
+        return pairwise_attention(*arguments)
+
+    pairwise_attention = attention.pairwise_attention
+    monkeypatch.setattr(attention, "pairwise_attention", pairwise)
+    cells = step_size.SCORES.cells(datasets=["Neonate"], models=["step0.5", "step0.05"])
+    coarse, fine = (step_size.run_scores(cell, "quick", 0) for cell in cells)
+    assert step_size._trained.cache_info().misses == 1
+    step_size._trained.cache_clear()
+    assert set(steps) == {0.5, 0.05}
+    assert coarse.configuration["backbone_options"]["rule"] == "linear"
+    for outcome in (coarse, fine):
+        exact, stepped = outcome.details["exact"]["log_likelihood"], outcome.metrics["log_likelihood"]
+        # the same weights, so what is left is the solver's error, far below what another training would give
+        assert stepped == pytest.approx(exact, abs=1e-5)
+        assert outcome.metrics["off"] == abs(stepped - exact)
+
+
+def test_a_cell_of_spirals(monkeypatch):
+    monkeypatch.setattr(spirals, "QUICK", {"min_steps": 2, "d_model": 8})
+    outcome = spirals.run(Cell("spirals", "spirals", "alpha2", "transformer", 1), "quick", 0)
+    assert set(outcome.metrics) == {metric.key for metric in spirals.EXPERIMENT.metrics}
+
+
+def test_errors_of_spirals_are_distances_in_the_plane():
+    miss = np.zeros((1, 4, 2))
+    miss[0, :2] = (3.0, 4.0)
+    found = plane_errors(miss)
+    assert found["interpolation_rmse"] == pytest.approx(5.0)
+    assert found["interpolation_mae"] == pytest.approx(7.0)
+    assert found["extrapolation_rmse"] == found["extrapolation_mae"] == 0
+
+
+def test_a_cell_of_the_pendulum(monkeypatch):
+    small = partial(pendulum.pendulum_splits, (8, 4, 4))
+    monkeypatch.setattr(pendulum, "pendulum_splits", small)
+    monkeypatch.setattr(pendulum, "QUICK", {"max_epochs": 1, "min_steps": 1, "d_model": 8})
+    for protocol in ("honest", "paper"):
+        outcome = pendulum.run(Cell("pendulum", "pendulum", "default", "gru_dt", 0, protocol), "quick", 0)
+        assert outcome.metrics["mse"] > 0
+
+
+def test_the_theorem_holds():
+    for cell in theorem.EXPERIMENT.grid("honest"):
+        outcome = theorem.run(cell, "full", 0)
+        assert outcome.metrics["largest_error"] < 1e-12 * max(1.0, outcome.metrics["scale"])
+
+
+def test_the_best_epoch():
+    history = [{"a": 1.0, "b": 5.0}, {"a": 3.0, "b": 6.0}, {"a": 2.0, "b": 4.0}]
+    assert best_epoch(history, "a", "max") == history[1]
+    assert best_epoch(history, "b", "min") == history[2]
+
+
+def test_a_set_of_which_a_file_is_missing_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (storage, experiments):
+        monkeypatch.setattr(module, "data_folders", lambda: (tmp_path,))
+    cell = Cell("uea", "Libras", "drop30", "contiformer", 0, "honest")
+    assert not_here(cell) == "no data: Libras is not here"
+    folder = tmp_path / "uea" / "Libras"
+    folder.mkdir(parents=True)
+    (folder / "Libras_TRAIN.ts.gz").touch()
+    _not_here.cache_clear()
+    assert not_here(cell) == "no data: parts of Libras are not here"
+    (folder / "Libras_TEST.ts.gz").touch()
+    _not_here.cache_clear()
+    assert not_here(cell) is None
+    assert not_here(replace(cell, data="Synthetic")) is None
+    _not_here.cache_clear()

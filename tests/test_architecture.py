@@ -1,0 +1,147 @@
+"""The architecture: who imports whom, public names only from outside, and what the wheel holds."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "contiformer"
+#: Packages and modules whose ``__all__`` is public.
+PUBLIC = (
+    "contiformer",
+    "contiformer.backbones",
+    "contiformer.cli",
+    "contiformer.data",
+    "contiformer.data.catalog",
+    "contiformer.data.synthetic",
+    "contiformer.estimators",
+    "contiformer.machine",
+    "contiformer.nn",
+    "contiformer.paths",
+    "contiformer.plots",
+    "contiformer.tasks",
+    "contiformer.tasks.events",
+    "contiformer.training",
+)
+#: From the bottom to the top: a package imports only those before it.
+ORDER = (
+    *("lazy", "paths", "native", "nn", "data", "backbones", "tasks", "plots", "training", "estimators", "machine"),
+    *("integrations", "serving", "cli"),
+)
+#: Packages that know nothing of one another, whatever their order.
+APART = {"data": {"native", "nn"}}
+
+
+def sources(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*.py")) if "__pycache__" not in path.parts]
+
+
+def imports(path: Path) -> Iterator[tuple[str, str | None]]:
+    """(module, name) of every import, also local ones; those for type checkers are left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("folder", ["reproduction", "benchmarks", "examples"])
+def test_only_public_names_are_imported(folder):
+    wrong = []
+    for path in sources(ROOT / folder):
+        for module, name in imports(path):
+            if module.split(".")[0] != "contiformer":
+                continue
+            public = module in PUBLIC and (name is None or name in import_module(module).__all__)
+            wrong += [] if public else [f"{path.relative_to(ROOT)}: {module} {name or ''}"]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_exist(module):
+    found = import_module(module)
+    assert len(found.__all__) == len(set(found.__all__))
+    assert [name for name in found.__all__ if not hasattr(found, name)] == []
+
+
+def test_benchmarks_know_nothing_of_the_reproduction():
+    for path in sources(ROOT / "benchmarks"):
+        assert "reproduction" not in {module.split(".")[0] for module, _ in imports(path)}, path
+
+
+def test_the_library_knows_neither():
+    for path in sources(SOURCE):
+        found = {module.split(".")[0] for module, _ in imports(path)}
+        assert not found & {"reproduction", "benchmarks", "tests"}, path
+
+
+def package_graph() -> dict[str, dict[str, set[str]]]:
+    """For each package (or module beside them) of the library those it imports, and in which files."""
+    graph: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path in sources(SOURCE):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for module, name in imports(path):
+            parts = [*module.split("."), *([name] if module == "contiformer" and name else [])]
+            if parts[0] != "contiformer" or room == "__init__" or len(parts) < 2:
+                continue
+            other = parts[1]
+            if other != room and ((SOURCE / other).is_dir() or (SOURCE / f"{other}.py").is_file()):
+                graph[room][other].add(str(path.relative_to(SOURCE)))
+    return graph
+
+
+def test_imports_go_one_way():
+    """No package cycle follows, because every import is of a package further down."""
+    wrong = {}
+    for room, others in package_graph().items():
+        for other, files in others.items():
+            if ORDER.index(other) >= ORDER.index(room) or other in APART.get(room, ()):
+                wrong[f"{room} -> {other}"] = sorted(files)
+    assert wrong == {}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> list[str]:
+    """Files of a wheel that is built from a copy of the tree."""
+    copy, target = tmp_path_factory.mktemp("tree") / "tree", tmp_path_factory.mktemp("wheel")
+    skipped = ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "*.so", "results", "demo-output", "runs")
+    copytree(ROOT, copy, ignore=skipped)
+    build = f"from setuptools import build_meta; print(build_meta.build_wheel({str(target)!r}))"
+    # without a compiler: the kernels are optional, and take a minute
+    environment = {**os.environ, "CC": "false"}
+    command = [sys.executable, "-c", build]
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(target / done.stdout.splitlines()[-1]) as archive:
+        return archive.namelist()
+
+
+def test_the_wheel_holds_the_library_alone(wheel):
+    top = {name.split("/")[0] for name in wheel}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"contiformer"}
+    assert not [name for name in wheel if name.endswith(".csv")]
+    modules = {str(path.relative_to(ROOT / "src")) for path in sources(SOURCE)}
+    assert modules <= set(wheel)
+    assert {"contiformer/py.typed", "contiformer/data/catalog/checksums.txt"} <= set(wheel)
