@@ -9,7 +9,7 @@ CODE := src reproduction benchmarks tests examples conftest.py
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard src/contiformer/native/*.[ch])
+$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard src/contiformer/native/*.[ch] src/contiformer/native/rivals/*.[ch])
 	@test -x $(BIN)/python || $(or $(PYTHON),false) -c '$(RECENT)' || \
 	    { echo "contiformer needs Python 3.11 or later: install it, or run make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

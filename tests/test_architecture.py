@@ -122,6 +122,14 @@ def test_imports_go_one_way():
     assert wrong == {}
 
 
+def test_kernels_of_attention_need_none_of_other_models():
+    native = SOURCE / "native"
+    for path in native.glob("*.py"):
+        assert not [module for module, name in imports(path) if "rivals" in (name, *module.split("."))], path
+    for path in native.glob("*.[ch]"):
+        assert "rivals/" not in path.read_text(encoding="utf-8"), path
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> list[str]:
     """Files of a wheel that is built from a copy of the tree."""

@@ -2,8 +2,9 @@
 
 import pytest
 
-from contiformer.native import dot_product, gauss_rule, neural_cde, ode_rnn, pairs, spectral_mixture
+from contiformer.native import gauss_rule, pairs
 from contiformer.native import library as native
+from contiformer.native.rivals import dot_product, neural_cde, ode_rnn, spectral_mixture
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contiformer.backbones.base import States
-from contiformer.native.ode_rnn import Steps
+from contiformer.native.rivals.ode_rnn import Steps
 from contiformer.paths.runge_kutta import Method, runge_kutta_step
 
 Field = Callable[[Tensor], Tensor]

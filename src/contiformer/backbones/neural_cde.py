@@ -16,7 +16,7 @@ from contiformer.backbones.flow import Flow, StepSchedule, tanh_network
 from contiformer.backbones.recurrence import Rows, state_after
 from contiformer.data.batch import Batch
 from contiformer.native.dispatch import unhooked, usable
-from contiformer.native.neural_cde import MatrixNetwork, driven
+from contiformer.native.rivals.neural_cde import MatrixNetwork, driven
 from contiformer.nn.dropout import Dropout
 from contiformer.paths.runge_kutta import runge_kutta_step
 

@@ -14,7 +14,7 @@ from contiformer.backbones.base import Backbone, QueryTimes, States, check_posit
 from contiformer.backbones.encoder_layer import EncoderLayer, TokenEmbedding, Tokens, encode
 from contiformer.data.batch import Batch
 from contiformer.native.dispatch import usable
-from contiformer.native.spectral_mixture import spectral_mixture
+from contiformer.native.rivals.spectral_mixture import spectral_mixture
 from contiformer.nn.dropout import Dropout
 
 #: Lengths below this are as good as zero, in a unit in which a series spans about 1.

@@ -13,7 +13,7 @@ from contiformer.backbones.flow import Flow, FlowOptions, tanh_network
 from contiformer.backbones.recurrence import GatedUpdate, Rows, state_after
 from contiformer.data.batch import Batch
 from contiformer.native.dispatch import unhooked, usable
-from contiformer.native.ode_rnn import Network, flowing_gru
+from contiformer.native.rivals.ode_rnn import Network, flowing_gru
 from contiformer.nn.dropout import Dropout
 
 

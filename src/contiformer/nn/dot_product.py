@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from contiformer.native.dispatch import usable
-from contiformer.native.dot_product import attention_with_dropout, fits
+from contiformer.native.rivals.dot_product import attention_with_dropout, fits
 from contiformer.nn.dropout import drop
 
 

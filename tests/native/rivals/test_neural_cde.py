@@ -10,7 +10,7 @@ from contiformer.backbones.cde_path import CONTROLS
 from contiformer.backbones.neural_cde import MatrixField, NeuralCDE
 from contiformer.data import Series, collate
 from contiformer.native import library as native
-from contiformer.native import neural_cde as native_neural_cde
+from contiformer.native.rivals import neural_cde as native_neural_cde
 from tests.native.gradients import with_gradients
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")

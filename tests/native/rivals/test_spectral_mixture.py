@@ -9,7 +9,7 @@ from torch import nn
 from contiformer.backbones.nstka import NSTKA, SpectralMixtureKernel
 from contiformer.data.batch import Batch
 from contiformer.native import library as native
-from contiformer.native import spectral_mixture as native_spectral
+from contiformer.native.rivals import spectral_mixture as native_spectral
 from tests.native.gradients import with_gradients
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")

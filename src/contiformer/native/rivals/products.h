@@ -5,7 +5,7 @@
 #ifndef CONTIFORMER_PRODUCTS_H
 #define CONTIFORMER_PRODUCTS_H
 
-#include "common.h"
+#include "../common.h"
 
 INLINE long whole(long size) {
     return (size + LANES - 1) / LANES * LANES;

@@ -8,7 +8,7 @@ from contiformer.backbones.flow import Flow, tanh_network
 from contiformer.backbones.ode_rnn import FlowingGRU
 from contiformer.backbones.recurrence import GatedUpdate
 from contiformer.native import library as native
-from contiformer.native import ode_rnn as native_ode_rnn
+from contiformer.native.rivals import ode_rnn as native_ode_rnn
 from tests.native.gradients import with_gradients
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")

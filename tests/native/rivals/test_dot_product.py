@@ -5,7 +5,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from contiformer.native import library as native
-from contiformer.native.dot_product import _WithDropout
+from contiformer.native.rivals.dot_product import _WithDropout
 from contiformer.nn.dot_product import dot_product_attention
 from tests.native.gradients import with_gradients
 

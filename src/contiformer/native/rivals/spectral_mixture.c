@@ -7,7 +7,7 @@
    over where no compiler was at hand. Nothing is kept for each pair and component: the backward pass computes it again.
    Second times come in whole vectors; what lies behind the last has q = a = b = 0 and adds nothing. */
 
-#include "common.h"
+#include "../common.h"
 
 typedef struct {
     /* first times, second times, and second times with those behind the last */

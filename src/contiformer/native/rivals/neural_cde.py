@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.dispatch import unhooked
 from contiformer.native.library import LANES, Struct, share_out, threads_for
-from contiformer.native.ode_rnn import packed_layer
+from contiformer.native.rivals.ode_rnn import packed_layer
 
 _STAGES = 4
 #: Fewer multiplications than this are not worth a second thread.

@@ -1,0 +1,1 @@
+"""Kernels of the models that ContiFormer is compared with. Nothing of ContiFormer itself needs them."""
