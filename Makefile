@@ -3,13 +3,13 @@ RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '$(RECENT)' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := src reproduction benchmarks tests examples conftest.py
+CODE := src reproduction benchmarks tests examples conftest.py setup.py
 
 .PHONY: demo test test-slow reproduce-quick install bench format clean
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard src/contiformer/native/*.[ch] src/contiformer/native/rivals/*.[ch])
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/contiformer/native/*.[ch] src/contiformer/native/rivals/*.[ch])
 	@test -x $(BIN)/python || $(or $(PYTHON),false) -c '$(RECENT)' || \
 	    { echo "contiformer needs Python 3.11 or later: install it, or run make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,27 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from contiformer.native.derivatives import first_derivatives_only, saved
-from contiformer.native.library import Struct, share_out, threads_for
+from contiformer.native.library import share_out, threads_for
+from contiformer.native.sources import Struct, struct_of
 
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**16
 #: Random bits of a weight. The share that is dropped is rounded to a multiple of 2^-BITS.
 BITS = 24
-
-
-class _Knots(Struct):
-    """The struct of attention.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_long) for n in ("heads", "points", "keys", "rows", "pieces", "terms", "powers", "nodes")),
-        *((n, ctypes.c_long) for n in ("key_width", "value_width")),
-        ("seed", ctypes.c_uint64),
-        *((n, ctypes.c_int) for n in ("causal", "dropped")),
-        *((n, ctypes.c_float) for n in ("kept", "scale")),
-        *((n, ctypes.c_void_p) for n in ("time", "edges", "valid", "place", "asked", "target", "node", "share")),
-        *((n, ctypes.c_void_p) for n in ("series", "values", "path", "key", "out", "weights")),
-        *((n, ctypes.c_void_p) for n in ("g_out", "g_series", "g_values", "g_path", "g_key")),
-    )
 
 
 @dataclass(frozen=True)
@@ -70,13 +55,13 @@ class Knots:
     seed: int
     keep_weights: bool
 
-    def described(self, given: tuple[Tensor, ...], weights: Tensor | None) -> _Knots:
+    def described(self, given: tuple[Tensor, ...], weights: Tensor | None) -> Struct:
         """The struct for these tensors, which must outlive it."""
         series, values, path, key = given
         _, heads, keys, pieces, terms, key_width = series.shape
         dropped = round(self.dropout * 2**BITS)
         sizes = (self.time.shape[1], keys, self.rows(keys), pieces, terms, path.shape[2], len(self.nodes), key_width)
-        struct = _Knots(heads, *sizes, values.shape[-1])
+        struct = struct_of("attention.c", "Knots")(heads, *sizes, values.shape[-1])
         struct.seed, struct.causal, struct.dropped = self.seed, int(self.causal), dropped
         struct.kept, struct.scale = 2**BITS / max(1, 2**BITS - dropped), self.scale
         struct.point_to(time=self.time, edges=self.edges, valid=self.valid, node=self.nodes, share=self.shares)
@@ -134,7 +119,7 @@ class _AttentionAtPoints(torch.autograd.Function):
         return *gradients, None
 
 
-def _share_out(name: str, struct: _Knots, series: Tensor) -> None:
+def _share_out(name: str, struct: Struct, series: Tensor) -> None:
     batch, heads = series.shape[:2]
     threads = min(batch * heads, threads_for(series.numel() // struct.pieces * struct.points, _WORK_PER_THREAD))
     share_out(name, [struct] * max(1, threads), batch * heads)

@@ -18,8 +18,6 @@
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float))));
 #define AT(p, j) (*(const Lanes *)((p) + (j)))
 #define PUT(p, j) (*(Lanes *)((p) + (j)))
-/* Changes whenever a struct or a call does; the caller refuses a library with another number. */
-#define ABI 17
 
 /* exp in two halves, for two loops: a compiler makes one instruction of a bound, but a tangle of two in one loop. Written so
    that what is no number stays so. */

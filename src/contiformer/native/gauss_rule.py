@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,27 +11,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from contiformer.native.derivatives import first_derivatives_only
-from contiformer.native.library import LANES, Struct, share_out, threads_for
+from contiformer.native.library import LANES, share_out, threads_for
+from contiformer.native.sources import struct_of
 
 #: Of gauss_rule.c.
 MOST_POINTS, MOST_TERMS = 5, 64
 #: Fewer numbers at all points of all pairs than this are not worth a second thread.
 _WORK_PER_THREAD = 2**14
-
-
-class _Between(Struct):
-    """The struct of gauss_rule.c."""
-
-    _fields_ = (
-        *(
-            (n, ctypes.c_long)
-            for n in ("heads", "groups", "rows", "keys", "knots", "powers", "pieces", "terms", "width", "points")
-        ),
-        ("causal", ctypes.c_int),
-        *((n, ctypes.c_void_p) for n in ("node", "share", "time", "known", "key_time", "knot", "edge")),
-        *((n, ctypes.c_void_p) for n in ("path", "series", "scores", "weights", "out")),
-        *((n, ctypes.c_void_p) for n in ("g_scores", "g_out", "g_path", "g_series", "g_weights")),
-    )
 
 
 @dataclass(frozen=True)
@@ -59,7 +44,8 @@ class Times:
         threads = threads_for(batch * heads * rows * keys * points * terms, _WORK_PER_THREAD)
         # heads of one sequence share what is found for each pair, unless threads would wait for others
         groups = 1 if batch % threads == 0 or batch >= 4 * threads else heads
-        work = _Between(heads, groups, rows, keys, knots, powers, pieces, terms, width, points, int(self.causal))
+        sizes = (heads, groups, rows, keys, knots, powers, pieces, terms, width, points)
+        work = struct_of("gauss_rule.c", "Between")(*sizes, int(self.causal))
         work.point_to(time=self.row, known=self.known, key_time=self.key, knot=self.knot, edge=self.edge)
         work.point_to(node=self.node, share=self.share, series=series, **tensors)
         share_out(name, [work] * min(batch * groups, threads), batch * groups)

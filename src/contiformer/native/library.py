@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -11,24 +12,44 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-_ABI = 17
+from contiformer.native.sources import checksum
+
 #: Floats in a vector of common.h. Widths are whole ones, or are padded to them.
 LANES = 8
 
 
 @cache
 def kernels() -> ctypes.CDLL | None:
-    """The compiled kernels, or None where there are none or they belong to another version."""
+    """The compiled kernels, or None where there are none or they were compiled from other sources."""
     if os.environ.get("CONTIFORMER_NATIVE", "1") == "0":
         return None
+    others = []
     for path in sorted(Path(__file__).parent.glob("_kernels*")):
         try:
             found = ctypes.CDLL(str(path))
-            if found.contiformer_abi() == _ABI:
-                return found
-        except (OSError, AttributeError):
+        except OSError:  # of another system
             continue
+        if _checksum_of(found) == checksum():
+            return found
+        others.append(path.name)
+    if others:
+        warnings.warn(
+            f"{', '.join(others)} is not used, because the C sources beside it have changed since it was compiled: "
+            "install contiformer again (in a clone: make install)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return None
+
+
+def _checksum_of(library: ctypes.CDLL) -> int | None:
+    """That of the sources it was compiled from, None for a library from before there were checksums."""
+    try:
+        function = library.contiformer_checksum
+    except AttributeError:
+        return None
+    function.restype = ctypes.c_uint
+    return function()
 
 
 def made_for(like: Tensor) -> bool:
@@ -53,15 +74,6 @@ def _parallel() -> ctypes.c_void_p:
 def threads_for(items: int, per_thread: int) -> int:
     """How many of torch's threads are worth waking for so many items."""
     return max(1, min(torch.get_num_threads(), items // per_thread))
-
-
-class Struct(ctypes.Structure):
-    """Of a kernel: numbers, and pointers to tensors."""
-
-    def point_to(self, **tensors: Tensor | None) -> None:
-        """Set the pointers of these names; the tensors must lie as the kernel takes them, and outlive the struct."""
-        for name, tensor in tensors.items():
-            setattr(self, name, None if tensor is None else tensor.data_ptr())
 
 
 def share_out(name: str, works: Sequence[ctypes.Structure], items: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,24 +10,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contiformer.native.derivatives import first_derivatives_only, saved
-from contiformer.native.library import LANES, Struct, share_out, threads_for
+from contiformer.native.library import LANES, share_out, threads_for
+from contiformer.native.sources import Struct, struct_of
 
 #: Fewer steps than this are not worth a second thread.
 _STEPS_PER_THREAD = 256
 _LEARNED = ("matrix", "slope", "bias", "gain", "shift")
-
-
-class _Pairs(Struct):
-    """The struct of pairs.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_long) for n in ("width", "steps")),
-        *((n, ctypes.c_float) for n in ("floor", "amplitude", "offset")),
-        *((n, ctypes.c_void_p) for n in ("from", "to", "states")),
-        *((n, ctypes.c_void_p) for n in ("matrix", "transposed", "slope", "bias", "gain", "shift")),
-        *((n, ctypes.c_void_p) for n in ("ends", "g_ends", "g_states")),
-        *((n, ctypes.c_void_p) for n in ("g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")),
-    )
 
 
 @dataclass(frozen=True)
@@ -40,10 +27,11 @@ class _Problem:
     steps: int
     constants: tuple[float | None, float, float]
 
-    def described(self, states: Tensor, learned: list[Tensor | None], **tensors: Tensor | None) -> _Pairs:
+    def described(self, states: Tensor, learned: list[Tensor | None], **tensors: Tensor | None) -> Struct:
         """The struct for these tensors, which must outlive it."""
         floor, amplitude, offset = self.constants
-        struct = _Pairs(states.shape[1], self.steps, -1.0 if floor is None else floor, amplitude, offset)
+        constants = (-1.0 if floor is None else floor, amplitude, offset)
+        struct = struct_of("pairs.c", "Pairs")(states.shape[1], self.steps, *constants)
         named = dict(zip(_LEARNED, learned, strict=True)) | {"from": self.begin, "to": self.end}
         struct.point_to(states=states, **named, **tensors)
         return struct

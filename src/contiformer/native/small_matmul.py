@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
@@ -12,19 +11,10 @@ from torch import Tensor
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.dispatch import usable
 from contiformer.native.library import share_out, threads_for
+from contiformer.native.sources import struct_of
 
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**16
-
-
-class _Products(ctypes.Structure):
-    """The struct of small_matmul.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_long) for n in ("heads", "items", "rows", "inner", "columns")),
-        ("transposed", ctypes.c_int),
-        *((n, ctypes.c_void_p) for n in ("left", "right", "out")),
-    )
 
 
 def small_products(
@@ -56,8 +46,8 @@ def _multiply(left: Tensor, right: Tensor, *, transposed: bool) -> Tensor:
     batch, heads, items, inner, columns = right.shape
     rows = left.shape[3] if transposed else left.shape[2]
     out = right.new_empty(batch, heads, items, rows, columns)
-    struct = _Products(heads, items, rows, inner, columns, int(transposed))
-    struct.left, struct.right, struct.out = left.data_ptr(), right.data_ptr(), out.data_ptr()
+    struct = struct_of("small_matmul.c", "Products")(heads, items, rows, inner, columns, int(transposed))
+    struct.point_to(left=left, right=right, out=out)
     count = batch * heads * items
     share_out("small_products", [struct] * threads_for(count * rows * inner * columns, _WORK_PER_THREAD), count)
     return out

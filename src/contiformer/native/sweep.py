@@ -10,27 +10,12 @@ import torch
 from torch import Tensor
 
 from contiformer.native.derivatives import first_derivatives_only, saved
-from contiformer.native.library import LANES, Struct, made_for, share_out, threads_for
+from contiformer.native.library import LANES, made_for, share_out, threads_for
+from contiformer.native.sources import Struct, struct_of
 from contiformer.paths.trajectories import Pieces, node_times, substeps_for
 
 #: Fewer rows than this are not worth a second thread.
 _ROWS_PER_THREAD = 64
-
-
-class _Sweep(Struct):
-    """The struct of sweep.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_long) for n in ("states", "obs", "batch", "width", "heads", "nodes", "substeps", "per_piece")),
-        ("causal", ctypes.c_int),
-        ("each", ctypes.c_long),
-        ("items", ctypes.c_void_p),
-        *((n, ctypes.c_float) for n in ("floor", "amplitude", "offset")),
-        *((n, ctypes.c_void_p) for n in ("times", "grid", "half", "initial", "basis", "matrix", "transposed")),
-        *((n, ctypes.c_void_p) for n in ("slope", "bias", "gain", "shift", "values")),
-        *((n, ctypes.c_void_p) for n in ("series", "g_series", "squares")),
-        *((n, ctypes.c_void_p) for n in ("g_initial", "g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")),
-    )
 
 
 @dataclass(frozen=True)
@@ -50,12 +35,14 @@ class _Problem:
     constants: tuple[float | None, float, float]
     items: Tensor | None
 
-    def described(self, given: list[Tensor | None], values: Tensor) -> _Sweep:
+    def described(self, given: list[Tensor | None], values: Tensor) -> Struct:
         """The struct for these tensors, which must outlive it."""
         initial, matrix, slope, bias, gain, shift = given
         assert initial is not None
         floor, amplitude, offset = self.constants
-        struct = _Sweep(*initial.shape, self.heads, len(self.grid), substeps_for(self.nodes), self.nodes - 1)
+        struct = struct_of("sweep.c", "Sweep")(
+            *initial.shape, self.heads, len(self.grid), substeps_for(self.nodes), self.nodes - 1
+        )
         struct.causal = int(self.causal)
         struct.each = self.rows(initial) // max(1, initial.shape[0])
         struct.floor, struct.amplitude, struct.offset = -1.0 if floor is None else floor, amplitude, offset

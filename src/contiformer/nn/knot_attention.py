@@ -17,7 +17,8 @@ from torch import Tensor
 
 from contiformer.native import made_for
 from contiformer.native.derivatives import first_derivatives_only, saved
-from contiformer.native.gap_softmax import GapSoftmax, gap_softmax
+from contiformer.native.gap_softmax import gap_softmax
+from contiformer.native.sources import Struct, struct_of
 from contiformer.nn import scratch
 from contiformer.nn.dropout import kept
 
@@ -67,11 +68,11 @@ class KnotProblem:
             mask = later if mask is None else mask | later
         return mask
 
-    def described(self, block: tuple[int, slice, slice], blocks: int, heads: int) -> GapSoftmax:
+    def described(self, block: tuple[int, slice, slice], blocks: int, heads: int) -> Struct:
         """The same for the compiled kernel."""
         number, rows, beyond = block
         sizes = (self.time.shape[1], blocks, self.size, number, rows.start, rows.stop - rows.start, beyond.stop)
-        struct = GapSoftmax(heads, *sizes, int(self.causal), self.scale)
+        struct = struct_of("gap_softmax.c", "Softmax")(heads, *sizes, int(self.causal), self.scale)
         struct.point_to(time=self.time, valid=self.valid)
         return struct
 

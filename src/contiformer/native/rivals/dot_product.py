@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
@@ -10,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contiformer.native.derivatives import first_derivatives_only
-from contiformer.native.library import Struct, share_out, threads_for
+from contiformer.native.library import share_out, threads_for
+from contiformer.native.sources import Struct, struct_of
 
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**18
@@ -18,32 +18,17 @@ _WORK_PER_THREAD = 2**18
 _BITS = 31
 
 
-class _Layout(ctypes.Structure):
-    _fields_ = tuple((n, ctypes.c_long) for n in ("batch", "head", "row"))
+def _look_at(struct: Struct, **tensors: Tensor) -> None:
+    """Set pointers and layouts of tensors [batch, heads, rows, part] whose rows are contiguous."""
+    struct.point_to(**tensors)
+    for name, tensor in tensors.items():
+        setattr(struct, f"{name}_layout", tensor.stride()[:3])
 
 
-class _Attention(Struct):
-    """The struct of dot_product.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_long) for n in ("heads", "rows", "others", "part")),
-        *((n, ctypes.c_int) for n in ("causal", "dropped")),
-        *((n, ctypes.c_float) for n in ("scale", "factor")),
-        ("seed", ctypes.c_uint64),
-        *((f"{n}_layout", _Layout) for n in ("query", "key", "value", "g")),
-        *((n, ctypes.c_void_p) for n in ("query", "key", "value", "g", "out", "norms", "g_query", "g_key", "g_value")),
-    )
-
-    def look_at(self, **tensors: Tensor) -> None:
-        """Set pointers and layouts of tensors [batch, heads, rows, part] whose rows are contiguous."""
-        self.point_to(**tensors)
-        for name, tensor in tensors.items():
-            setattr(self, f"{name}_layout", _Layout(*tensor.stride()[:3]))
-
-    def run(self, name: str, items: int) -> None:
-        """Call the kernel for all ``items = batch * heads``."""
-        threads = threads_for(items * self.rows * self.others * self.part, _WORK_PER_THREAD)
-        share_out(name, [self] * max(1, min(items, threads)), items)
+def _run(name: str, struct: Struct, items: int) -> None:
+    """Call the kernel for all ``items = batch * heads``."""
+    threads = threads_for(items * struct.rows * struct.others * struct.part, _WORK_PER_THREAD)
+    share_out(name, [struct] * max(1, min(items, threads)), items)
 
 
 def fits(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
@@ -82,10 +67,10 @@ class _WithDropout(torch.autograd.Function):
             **{"dropped": dropped, "factor": 1 / (1 - dropped / 2**_BITS), "scale": part**-0.5, "seed": seed},
         }
         out, norms = _empty(queries), queries.new_empty(batch * heads, rows, 2)
-        work = _Attention(**ctx.numbers)
-        work.look_at(query=queries, key=keys, value=values)
+        work = struct_of("rivals/dot_product.c", "Attention")(**ctx.numbers)
+        _look_at(work, query=queries, key=keys, value=values)
         work.point_to(out=out, norms=norms)
-        work.run("dot_product_forward", batch * heads)
+        _run("dot_product_forward", work, batch * heads)
         ctx.save_for_backward(queries, keys, values, norms)
         return out
 
@@ -97,10 +82,10 @@ class _WithDropout(torch.autograd.Function):
         queries, keys, values, g = map(_with_whole_rows, (*given, g))
         norms = norms.contiguous()
         g_queries, g_keys, g_values = _empty(queries), _empty(keys), _empty(keys)
-        work = _Attention(**ctx.numbers)
-        work.look_at(query=queries, key=keys, value=values, g=g)
+        work = struct_of("rivals/dot_product.c", "Attention")(**ctx.numbers)
+        _look_at(work, query=queries, key=keys, value=values, g=g)
         work.point_to(norms=norms, g_query=g_queries, g_key=g_keys, g_value=g_values)
-        work.run("dot_product_backward", len(norms))
+        _run("dot_product_backward", work, len(norms))
         return g_queries, g_keys, g_values, None, None, None
 
 

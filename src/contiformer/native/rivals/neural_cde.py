@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,22 +13,13 @@ from torch.nn import functional as F  # noqa: N812
 
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.dispatch import unhooked
-from contiformer.native.library import LANES, Struct, share_out, threads_for
+from contiformer.native.library import LANES, share_out, threads_for
 from contiformer.native.rivals.ode_rnn import packed_layer
+from contiformer.native.sources import Struct, struct_of
 
 _STAGES = 4
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**18
-
-
-class _Drive(Struct):
-    """The struct of neural_cde.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_long) for n in ("steps", "channels", "layers")),
-        *((n, ctypes.c_void_p) for n in ("sizes", "count", "pieces", "field", "field_back", "path", "kept", "g_path")),
-        *((n, ctypes.c_void_p) for n in ("g_start", "g_pieces", "g_field")),
-    )
 
 
 @dataclass(frozen=True)
@@ -102,9 +92,9 @@ class _Problem:
     sizes: Tensor
     count: Tensor
 
-    def described(self, **tensors: Tensor | None) -> _Drive:
+    def described(self, **tensors: Tensor | None) -> Struct:
         """The struct for these tensors, which must outlive it."""
-        struct = _Drive(self.steps, self.channels, len(self.sizes) - 1)
+        struct = struct_of("rivals/neural_cde.c", "Drive")(self.steps, self.channels, len(self.sizes) - 1)
         struct.point_to(sizes=self.sizes, count=self.count, **tensors)
         return struct
 

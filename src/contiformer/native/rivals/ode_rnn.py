@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,9 +14,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.dispatch import unhooked
-from contiformer.native.library import LANES, Struct, share_out, threads_for
+from contiformer.native.library import LANES, share_out, threads_for
+from contiformer.native.sources import Struct, struct_of
 
-_STAGES = 4
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**18
 #: How far each stage reaches along the slope of the one before, and what each slope counts for in the step.
@@ -26,19 +25,6 @@ _TABLEAUX = {
     "midpoint": ((0.0, 1 / 2), (0.0, 1.0)),
     "rk4": ((0.0, 1 / 2, 1 / 2, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
 }
-
-
-class _Flow(Struct):
-    """The struct of ode_rnn.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_long) for n in ("rows", "layers", "stages")),
-        ("sizes", ctypes.c_void_p),
-        *((n, ctypes.c_float * _STAGES) for n in ("reach", "share")),
-        *((n, ctypes.c_void_p) for n in ("count", "place", "length", "field", "field_back")),
-        *((n, ctypes.c_void_p) for n in ("gates", "gates_back", "candidate", "candidate_back", "input", "states")),
-        *((n, ctypes.c_void_p) for n in ("path", "kept", "g_states", "g_input", "g_field")),
-    )
 
 
 @dataclass(frozen=True)
@@ -134,11 +120,11 @@ class _Problem:
         length = steps.length.to(torch.float32).contiguous()
         return cls(torch.tensor(sizes, device="cpu"), count, length, place, total, steps.solver)
 
-    def described(self, **tensors: Tensor | None) -> _Flow:
+    def described(self, **tensors: Tensor | None) -> Struct:
         """The struct for these tensors, which must outlive it."""
         reach, share = _TABLEAUX[self.solver]
-        struct = _Flow(self.count.shape[1], len(self.sizes) - 1, len(reach))
-        struct.reach, struct.share = (ctypes.c_float * _STAGES)(*reach), (ctypes.c_float * _STAGES)(*share)
+        struct = struct_of("rivals/ode_rnn.c", "Flow")(self.count.shape[1], len(self.sizes) - 1, len(reach))
+        struct.reach[: len(reach)], struct.share[: len(share)] = reach, share
         struct.point_to(sizes=self.sizes, count=self.count, place=self.place, length=self.length, **tensors)
         return struct
 

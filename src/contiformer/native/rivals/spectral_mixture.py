@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,20 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from contiformer.native.derivatives import first_derivatives_only, saved
-from contiformer.native.library import LANES, Struct, share_out, threads_for
+from contiformer.native.library import LANES, share_out, threads_for
+from contiformer.native.sources import struct_of
 
 #: Fewer pairs than this are not worth a second thread.
 _PAIRS_PER_THREAD = 2**13
-
-
-class _Spectral(Struct):
-    """The struct of spectral_mixture.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_long) for n in ("mixtures", "times", "others", "width")),
-        *((n, ctypes.c_void_p) for n in ("t", "s", "points", "other_points", "g_points", "g_other_points")),
-        *((n, ctypes.c_void_p) for n in ("matrix", "g_matrix")),
-    )
 
 
 def spectral_mixture(
@@ -77,7 +67,7 @@ def _in_the_plane(points: Float[Tensor, "batch 3 mixtures times"]) -> Float[Tens
 def _call(name: str, given: Sequence[Tensor], shape: torch.Size, items: int, **tensors: Tensor) -> None:
     points, other_points, t, s = given
     mixtures, width = other_points.shape[2:]
-    struct = _Spectral(mixtures, *shape[1:], width)
+    struct = struct_of("rivals/spectral_mixture.c", "Spectral")(mixtures, *shape[1:], width)
     struct.point_to(t=t, s=s, points=points, other_points=other_points, **tensors)
     threads = min(items, threads_for(mixtures * shape.numel(), _PAIRS_PER_THREAD))
     share_out(name, [struct] * threads, items)

@@ -1,3 +1,0 @@
-#include "common.h"
-
-int contiformer_abi(void) { return ABI; }
