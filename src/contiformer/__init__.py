@@ -10,6 +10,7 @@ from contiformer.lazy import lazy_names
 if TYPE_CHECKING:
     from contiformer.backbones import ContiFormer
     from contiformer.estimators import Classifier, EventPredictor, Forecaster, Interpolator, Regressor
+    from contiformer.native import use_kernels
     from contiformer.training import TrainingOptions
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __getattr__, __all__ = lazy_names(
     {
         "backbones": ["ContiFormer"],
         "estimators": ["Classifier", "EventPredictor", "Forecaster", "Interpolator", "Regressor"],
+        "native": ["use_kernels"],
         "training": ["TrainingOptions"],
     },
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import time
 from pathlib import Path
 
-import torch
+from contiformer.native import made_for
 
 __all__ = ["available_mb", "busy", "compiled_kernels", "cpu_name", "load", "read_kilobytes"]
 
@@ -66,11 +65,7 @@ def _work_and_time(counters: Path = Path("/proc/stat")) -> tuple[int, int] | Non
 
 def compiled_kernels() -> bool:
     """Whether the optional kernels in C are there and in use."""
-    try:
-        native = importlib.import_module("contiformer.native")
-        return bool(native.made_for(torch.zeros(1)))
-    except (ImportError, AttributeError):
-        return False
+    return made_for()
 
 
 def cpu_name() -> str:

@@ -1,20 +1,26 @@
 """Fixtures that count kernel calls and switch the kernels off."""
 
+from functools import partial
+
 import pytest
 
+from contiformer import use_kernels
 from contiformer.native import gauss_rule, pairs
 from contiformer.native import library as native
 from contiformer.native.rivals import dot_product, neural_cde, ode_rnn, spectral_mixture
 
 
+@pytest.fixture(autouse=True)
+def _kernels_on():
+    """Whatever the environment says."""
+    with use_kernels(True):
+        yield
+
+
 @pytest.fixture
-def without_kernels(monkeypatch):
+def without_kernels():
     """From its call on, PyTorch does everything."""
-
-    def switch():
-        monkeypatch.setattr(native, "kernels", lambda: None)
-
-    return switch
+    return partial(use_kernels, False)
 
 
 @pytest.fixture

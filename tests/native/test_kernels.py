@@ -128,11 +128,6 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch):
         assert native.kernels.__wrapped__() is None
 
 
-def test_kernels_can_be_switched_off(monkeypatch):
-    monkeypatch.setenv("CONTIFORMER_NATIVE", "0")
-    assert native.kernels.__wrapped__() is None
-
-
 def test_times_in_single_precision_are_read_as_such():
     times = torch.rand(5, 1).sort(0).values
     start = torch.randn(1, 5, 1, 8)

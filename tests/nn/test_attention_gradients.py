@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from contiformer.native import library as native
+from contiformer import use_kernels
 from contiformer.nn import ContinuousAttention
 from tests.problems import WIDTH, irregular_times, largest, make_attention, normal, sorted_times, spaced_times
 
@@ -124,13 +124,17 @@ def test_gradients_at_the_knots_are_those_of_queries_at_the_same_times(causal):
     assert_same_gradients(gradients(fused, inputs), gradients(general, inputs), 1e-8)
 
 
+@pytest.fixture(params=[True, False], ids=["kernels", "torch"])
+def _with_and_without_kernels(request):
+    with use_kernels(request.param):
+        yield
+
+
+@pytest.mark.usefixtures("_with_and_without_kernels")
 @pytest.mark.parametrize("field", ["concat", "concatnorm"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kernels", ["as installed", "without"])
 @in_both_places
-def test_float32_has_the_gradients_of_float64(field, causal, kernels, anywhere, monkeypatch):
-    if kernels == "without":
-        monkeypatch.setattr(native, "kernels", lambda: None)
+def test_float32_has_the_gradients_of_float64(field, causal, anywhere):
     exact = make_attention(degree=11, field=field, causal=causal)
     rounded = copy.deepcopy(exact).float()
     exact.load_state_dict(rounded.state_dict())

@@ -32,5 +32,5 @@ def actual(*tensors: Tensor) -> bool:
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether a kernel takes these: actual numbers in float32 on the CPU."""
-    return actual(*tensors) and all(map(made_for, tensors))
+    """Whether a kernel takes these: kernels are on, and these are actual numbers in float32 on the CPU."""
+    return actual(*tensors) and made_for(*tensors)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
 from pathlib import Path
+from typing import ClassVar, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,12 +18,13 @@ from contiformer.native.sources import checksum
 #: Floats in a vector of common.h. Widths are whole ones, or are padded to them.
 LANES = 8
 
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
 
 @cache
 def kernels() -> ctypes.CDLL | None:
     """The compiled kernels, or None where there are none or they were compiled from other sources."""
-    if os.environ.get("CONTIFORMER_NATIVE", "1") == "0":
-        return None
     others = []
     for path in sorted(Path(__file__).parent.glob("_kernels*")):
         try:
@@ -52,9 +54,67 @@ def _checksum_of(library: ctypes.CDLL) -> int | None:
     return function()
 
 
-def made_for(like: Tensor) -> bool:
-    """Whether the kernels are there and made for this tensor: float32 on the CPU."""
-    return like.dtype == torch.float32 and like.device.type == "cpu" and kernels() is not None
+class use_kernels:  # noqa: N801 -- called like a function, as torch.set_grad_enabled is
+    """Switch the C kernels on or off: from its call on, or, in a ``with`` statement or as a decorator, until the end.
+
+    PyTorch computes the same without them, up to rounding. Until the first call, the environment variable
+    ``CONTIFORMER_NATIVE`` decides, whenever a kernel could run: "0" switches them off. Where the installation could not
+    compile the kernels, neither has an effect (``contiformer doctor`` tells).
+
+    There is one switch for all threads of a process, since a backward pass may run in a thread of its own. Processes
+    that are started later know of the variable only.
+
+    Args:
+        enabled: whether the kernels may run.
+
+    Example:
+        >>> import torch
+        >>> from contiformer import use_kernels
+        >>> from contiformer.nn import ContinuousAttention
+        >>> attention, x, times = ContinuousAttention(16, 2), torch.randn(1, 9, 16), torch.linspace(0, 1, 9)[None]
+        >>> with use_kernels(False):
+        ...     expected = attention(x, times)
+        >>> torch.allclose(attention(x, times), expected, atol=1e-5)
+        True
+    """
+
+    #: None: the environment decides.
+    _chosen: ClassVar[bool | None] = None
+
+    def __init__(self, enabled: bool) -> None:
+        if not isinstance(enabled, bool):
+            raise TypeError(f"use_kernels takes True or False, not {enabled!r}")
+        self._enabled, self._before = enabled, use_kernels._chosen
+        use_kernels._chosen = enabled
+
+    def __enter__(self) -> None:
+        """The constructor has switched already."""
+
+    def __exit__(self, *_: object) -> None:
+        """Restore what there was before, also after an error."""
+        use_kernels._chosen = self._before
+
+    def __call__(self, function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+        """The function with the kernels switched while it runs."""
+        use_kernels._chosen = self._before
+
+        @wraps(function)
+        def switched(*args: _Given.args, **options: _Given.kwargs) -> _Result:
+            with use_kernels(self._enabled):
+                return function(*args, **options)
+
+        return switched
+
+
+def made_for(*tensors: Tensor) -> bool:
+    """Whether the kernels are there, switched on, and made for these tensors: float32 on the CPU."""
+    for tensor in tensors:
+        if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+            return False
+    on = use_kernels._chosen
+    if on is None:
+        on = os.environ.get("CONTIFORMER_NATIVE") != "0"
+    return on and kernels() is not None
 
 
 @cache
