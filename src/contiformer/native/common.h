@@ -19,6 +19,23 @@ typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(s
 #define AT(p, j) (*(const Lanes *)((p) + (j)))
 #define PUT(p, j) (*(Lanes *)((p) + (j)))
 
+/* A number of size up to 126 as 2^whole and the rest between -1/2 and 1/2. In a float near `rounder` the last bits
+   are the nearest whole number. Taken from there, NaN gives a power without meaning and stays NaN in the rest; its conversion
+   to an integer would be undefined. */
+typedef struct {
+    float power, rest;
+} Split;
+
+INLINE Split split(float x) {
+    const float rounder = 12582912.0f; /* 1.5 * 2^23 */
+    union {
+        float f;
+        unsigned i;
+    } rounded = {x + rounder}, power;
+    power.i = (rounded.i + 127) << 23;
+    return (Split){power.f, x - (rounded.f - rounder)};
+}
+
 /* exp in two halves, for two loops: a compiler makes one instruction of a bound, but a tangle of two in one loop. Written so
    that what is no number stays so. */
 INLINE float exp_begun(float x) {
@@ -29,16 +46,10 @@ INLINE float exp_begun(float x) {
 /* The same where 125 is known to be the larger. */
 INLINE float exp_bounded(float scaled) {
     /* 2^k 2^f with |f| <= 1/2 and a polynomial of degree 6: relative error below 2e-7 */
-    float whole = rintf(scaled);
-    float f = (scaled - whole) * 0.69314718f;
-    float tail = 1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f));
-    float p = 1.0f + f * (1.0f + f * (0.5f + f * tail));
-    union {
-        int i;
-        float f;
-    } power;
-    power.i = ((int)whole + 127) << 23;
-    return p * power.f;
+    const Split s = split(scaled);
+    const float f = s.rest * 0.69314718f;
+    const float tail = 1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f));
+    return (1.0f + f * (1.0f + f * (0.5f + f * tail))) * s.power;
 }
 
 INLINE float exp_ended(float scaled) {

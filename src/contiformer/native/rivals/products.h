@@ -14,16 +14,12 @@ INLINE long whole(long size) {
 /* e / (e + 2) with e = expm1(2 |x|) = 2^k p + (2^k - 1), where p is expm1 of the rest: small numbers keep all their
    digits. One bound is enough, and what is no number stays so. */
 INLINE float tanh_fast(float x) {
-    const float size = fabsf(x), scaled = (9.5f < size ? 9.5f : size) * 2.88539008f, k = rintf(scaled);
-    const float f = (scaled - k) * 0.69314718f;
+    const float size = fabsf(x);
+    const Split s = split((9.5f < size ? 9.5f : size) * 2.88539008f);
+    const float f = s.rest * 0.69314718f;
     const float tail = 1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f));
     const float p = f * (1.0f + f * (0.5f + f * tail));
-    union {
-        unsigned i;
-        float f;
-    } power;
-    power.i = (unsigned)((int)k + 127) << 23;
-    const float e = power.f * p + (power.f - 1.0f);
+    const float e = s.power * p + (s.power - 1.0f);
     return copysignf(e / (e + 2.0f), x);
 }
 

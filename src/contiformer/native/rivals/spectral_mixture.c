@@ -61,6 +61,8 @@ INLINE void add_component(long width, Point p, Column c, float *restrict sum) {
 
 /* Items are rows of the matrix. */
 DISPATCH int spectral_forward(const Spectral *w, long begin, long end) {
+    /* an empty matrix may be NULL */
+    if (!w->others) return 0;
     const size_t row = w->width * sizeof(float);
     float *sum = malloc(row);
     if (!sum) return 1;
@@ -108,7 +110,7 @@ INLINE void pull_component(long width, Point p, Column c, const float *restrict 
 /* Items are the components of each series: all their gradients are sums within one item. */
 DISPATCH int spectral_backward(const Spectral *w, long begin, long end) {
     const long mixtures = w->mixtures, width = w->width, others = w->others;
-    float *g = calloc(width, sizeof(float));
+    float *g = calloc(width + 1, sizeof(float));
     if (!g) return 1;
     for (long item = begin; item < end; item++) {
         const long batch = item / mixtures, i = item % mixtures, first = batch * 3 * mixtures + i;
@@ -116,7 +118,7 @@ DISPATCH int spectral_backward(const Spectral *w, long begin, long end) {
         float *gr = gq + mixtures * width, *gp = gr + mixtures * width;
         for (long j = 0; j < width; j++) gq[j] = gr[j] = gp[j] = 0;
         for (long n = 0; n < w->times; n++) {
-            memcpy(g, w->g_matrix + (batch * w->times + n) * others, others * sizeof(float));
+            if (others) memcpy(g, w->g_matrix + (batch * w->times + n) * others, others * sizeof(float));
             pull_component(width_of(g, width), point_at(w, batch, i, n), column_of(w, batch, i), g, gq, gr, gp, to + n,
                            mixtures * w->times);
         }

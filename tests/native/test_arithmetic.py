@@ -1,0 +1,106 @@
+"""exp and tanh of the kernels at the ends of the number range, and without undefined behaviour."""
+
+import math
+import os
+import shutil
+import subprocess
+
+import pytest
+import torch
+
+from contiformer.native import library as native
+from contiformer.native import pairs, sources
+from contiformer.native.rivals.neural_cde import MatrixNetwork, driven
+from contiformer.native.rivals.spectral_mixture import spectral_mixture
+
+with_kernels = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
+
+LARGE = [200.0, 1e30, 3e38, math.inf]
+PROGRAM = """
+#include <stdio.h>
+#include "rivals/products.h"
+int main(void) {
+    for (float x; scanf("%f", &x) == 1;) printf("%.9g %.9g\\n", exp_fast(x), tanh_fast(x));
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory):
+    """Compute exp_fast and tanh_fast of some numbers in a program that stops at undefined behaviour."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    program = tmp_path_factory.mktemp("program") / "program"
+    flags = ["-w", "-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+    command = [compiler, *flags, f"-I{sources._FOLDER}", "-x", "c", "-", "-o", str(program), "-lm"]
+    if subprocess.run(command, input="int main(void) { return 0; }", text=True, check=False).returncode:
+        pytest.skip("the C compiler has no sanitizer for undefined behaviour")
+    subprocess.run(command, input=PROGRAM, text=True, check=True)
+
+    def compute(numbers):
+        given = "\n".join(map(str, numbers))
+        done = subprocess.run([program], input=given, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return torch.tensor([list(map(float, line.split())) for line in done.stdout.splitlines()])
+
+    return compute
+
+
+def test_exp_and_tanh_are_defined_everywhere(sanitized):
+    numbers = torch.linspace(-80, 80, 1001)
+    exp, tanh = sanitized(numbers.tolist()).unbind(1)
+    assert torch.allclose(exp, numbers.exp(), rtol=5e-6, atol=0)
+    assert torch.allclose(tanh, numbers.tanh(), rtol=1e-6, atol=0)
+    exp, tanh = sanitized([*LARGE, *(-x for x in LARGE)]).unbind(1)
+    assert bool((exp[:4] > 1e37).all() and exp[:4].isfinite().all())
+    assert bool((exp[4:] < 1e-37).all() and (exp[4:] > 0).all())
+    assert tanh.tolist() == [1.0] * 4 + [-1.0] * 4
+    assert bool(sanitized([math.nan, -math.nan]).isnan().all())
+
+
+def state_after(bias):
+    """Coordinates after one unit of time along dx/dt = 2 sigmoid(bias) - 1, from zero."""
+    states, ends, zero = torch.zeros(1, len(bias)), torch.ones(1), torch.zeros(len(bias))
+    parameters = (torch.zeros(len(bias), len(bias)), zero, bias, None, None)
+    return pairs.solve(states, torch.zeros(1), ends, 2, parameters, (None, 2.0, -1.0))[0]
+
+
+@with_kernels
+def test_fields_saturate():
+    bias = torch.tensor([*LARGE, *(-x for x in LARGE)])
+    assert torch.allclose(state_after(bias), bias.sign())
+
+
+@with_kernels
+def test_fields_keep_nan():
+    bias = torch.zeros(8)
+    bias[2] = math.nan
+    assert bool(state_after(bias)[2].isnan())
+
+
+@with_kernels
+@pytest.mark.parametrize(("bias", "slope"), [*((x, 1.0) for x in LARGE), *((-x, -1.0) for x in LARGE)])
+def test_driven_states_saturate(bias, slope):
+    network = MatrixNetwork((torch.zeros(8, 8),), (torch.full((8,), bias),), 1)
+    states = driven(torch.zeros(1, 8), torch.ones(1, 3, 3, 1), torch.tensor([3]), network)
+    assert torch.allclose(states[0, :, 0], slope * torch.arange(4.0))
+
+
+@with_kernels
+def test_driven_states_keep_nan():
+    bias = torch.zeros(8)
+    bias[2] = math.nan
+    states = driven(
+        torch.zeros(1, 8), torch.ones(1, 1, 3, 1), torch.tensor([1]), MatrixNetwork((torch.eye(8),), (bias,), 1)
+    )
+    assert bool(states[0, 1, 2].isnan())
+
+
+@with_kernels
+def test_spectral_mixture_with_no_second_times():
+    points = torch.rand(2, 3, 4, 5, requires_grad=True)
+    matrix = spectral_mixture(torch.rand(2, 5), torch.rand(2, 0), points, torch.rand(2, 3, 4, 0))
+    assert matrix.shape == (2, 5, 0)
+    (gradient,) = torch.autograd.grad(matrix.sum(), points)
+    assert torch.equal(gradient, torch.zeros_like(points))
