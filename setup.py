@@ -14,7 +14,7 @@ kernels = Extension(
     depends=sorted(path.as_posix() for path in NATIVE.rglob("*.h")),
     define_macros=[("SOURCES", f"{checksum}u")],
     extra_compile_args=[
-        *("-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wno-psabi"),
+        *("-O3", "-g0", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wno-psabi"),
     ],
     # where it does not compile, PyTorch does the same work
     optional=True,

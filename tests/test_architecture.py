@@ -6,17 +6,18 @@ import ast
 import os
 import subprocess
 import sys
-import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copytree, ignore_patterns, which
+from zipfile import ZipFile
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "contiformer"
+COMPILER = which(os.environ.get("CC", "cc"))
 #: Packages and modules whose ``__all__`` is public.
 PUBLIC = (
     "contiformer",
@@ -131,25 +132,43 @@ def test_kernels_of_attention_need_none_of_other_models():
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> list[str]:
-    """Files of a wheel that is built from a copy of the tree."""
+def wheel(tmp_path_factory) -> Path:
+    """A wheel that is built from a copy of the tree."""
     copy, target = tmp_path_factory.mktemp("tree") / "tree", tmp_path_factory.mktemp("wheel")
     skipped = ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "*.so", "results", "demo-output", "runs")
     copytree(ROOT, copy, ignore=skipped)
+    # the last flag counts: kernels that are not optimised compile in seconds
+    compiler = target / "cc"
+    compiler.write_text(f'#!/bin/sh\nexec {COMPILER or "false"} "$@" -O0\n')
+    compiler.chmod(0o700)
     build = f"from setuptools import build_meta; print(build_meta.build_wheel({str(target)!r}))"
-    # without a compiler: the kernels are optional, and take a minute
-    environment = {**os.environ, "CC": "false"}
-    command = [sys.executable, "-c", build]
+    command, environment = [sys.executable, "-c", build], {**os.environ, "CC": str(compiler)}
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    with zipfile.ZipFile(target / done.stdout.splitlines()[-1]) as archive:
-        return archive.namelist()
+    return target / done.stdout.splitlines()[-1]
 
 
 def test_the_wheel_holds_the_library_alone(wheel):
-    top = {name.split("/")[0] for name in wheel}
+    names = ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"contiformer"}
-    assert not [name for name in wheel if name.endswith(".csv")]
+    assert not [name for name in names if name.endswith(".csv")]
     modules = {str(path.relative_to(ROOT / "src")) for path in sources(SOURCE)}
-    assert modules <= set(wheel)
-    assert {"contiformer/py.typed", "contiformer/data/catalog/checksums.txt"} <= set(wheel)
+    assert modules <= set(names)
+    assert {"contiformer/py.typed", "contiformer/data/catalog/checksums.txt"} <= set(names)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+def test_kernels_of_the_wheel_run(wheel, tmp_path):
+    with ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    written = {path.relative_to(SOURCE) for path in (SOURCE / "native").rglob("*.[ch]")}
+    assert written == {path.relative_to(tmp_path / "contiformer") for path in tmp_path.rglob("*.[ch]")}
+    command, environment = (
+        [sys.executable, ROOT / ".ci" / "check_wheel.py"],
+        {**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    environment.pop("CONTIFORMER_NATIVE", None)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "contiformer" / "__init__.py")
