@@ -1,22 +1,21 @@
-/* Attention from points in time to keys, in float32: from the trajectories to the mixed values in one pass over a sequence's
-   head, whose numbers stay in the nearest caches meanwhile. The reference is contiformer/nn/{cells,knot_attention,mixing}.py,
-   which does the same step by step for all sequences.
+/* Attention from query times to trajectories, in float32, forward and backward, for any length.
 
-   Points t_n are in order; among them are the times of the keys and those of the queries, and the edges of the pieces, so
-   that the cell between two neighbours lies in one piece. For the query at point j and key i of one head, with the series
-   c_i and v_i of the key on each piece, where x is the time on the piece from -1 to 1:
-       moments_nm = integral of T_m(x) q         over the cell between the points n and n + 1
-       integral_ji = sum of c_i . moments_n      over the cells n between i and j, outwards from i
-       score_ji = scale integral_ji / |t_j - t_i|,  and scale q(t_i) . key_i where j is the point of the key itself
-       means_i = the series of the mean of v_i   from x_i, or from the piece's edge that is nearer to it, to x
-       carry_i = the integral of v_i             from the key to that edge
-       out_j = sum over i of weight_ji (carry_i + (t_j - edge) sum of T_m(x_j) means_im) / (t_j - t_i),
-       weight = dropout(softmax(score)).
-   With one piece there is no edge between, and the mean alone is left.
+   contiformer/nn/reference.py is the listing of these formulas. For a query at time u and key i of one head, with the Chebyshev
+   series c_i of the key's and v_i of the value's trajectory on each piece of time:
+       score = scale / |u - t_i| * (integral of q . k_i between t_i and u),   scale q(t_i) . key_i where u = t_i
+       mean  = 1 / |u - t_i|     * (integral of v_i between t_i and u)
+       out   = sum over i of dropout(softmax(score)) mean.
 
-   Matrices of pairs have a row for each point or query and a column for each key, and rows of whole vectors: the columns
-   behind the last key hold zeros. A head is worked on by one thread and by itself, so nobody else in the batch changes its
-   bits. */
+   Points are the times of the keys, the edges between pieces and (unless causal) the queries, in order; the cell n lies between
+   the points n and n + 1. Points are cut into blocks, each within one piece. In a block every series is expanded anew on the
+   block's own interval, with as few terms as it needs there: series = E series. With the moments mu_n = integral of T_r q over
+   cell n, the integral of q . k_i is
+       between a key and a point of one block: the sum of c_i . mu_n over the cells between, outwards from the key;
+       otherwise: carry_i, up to the edge of the block, plus c_i . (sum of mu_n from that edge to the point).
+   Nothing is a difference of prefix sums, so close times lose nothing.
+
+   Softmax is computed online over tiles of keys, and again in the backward pass from the stored logarithms of its sums: the
+   memory is that of the series. A head is worked on by one thread and by itself, so no batch mate changes its bits. */
 
 #include <limits.h>
 
@@ -24,38 +23,47 @@
 
 /* 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
 #define ROWS 6
+#define TILE 256
 #define NEVER -3e38f
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 typedef struct {
     long heads, points, keys, rows, pieces, terms, powers, nodes, key_width, value_width;
+    /* points in a block; terms of a block may leave out this share of the series */
+    long block;
+    float cut;
     uint64_t seed;
     /* a weight is dropped when its 24 random bits are below this, else multiplied by `kept` */
     int causal, dropped;
     float kept, scale;
-    /* times [batch, points]; edges of the pieces [batch, pieces + 1]; valid keys [batch, keys] or NULL */
+    /* times [batch, points]; edges of the pieces [batch, pieces + 1]; number of keys of each sequence [batch] */
     const double *time, *edges;
-    const unsigned char *valid;
+    const int64_t *length;
     /* The point of each key [batch, keys], in order, and of each query [batch, rows], in order, and where the answer to that
        query goes; NULL where points, keys and queries are the same. */
     const int64_t *place, *asked, *target;
+    /* times of the queries [batch, rows] where they are not points: the path is held from the asked point on (-1: none) */
+    const double *when;
     /* Gauss-Legendre on [0, 1], exact for the terms times the powers of the path: [nodes] each */
     const double *node, *share;
     /* series [batch, heads, keys, pieces, terms, key_width], values likewise; path [batch, points, powers, heads, key_width];
        key [batch, keys, heads, key_width] */
     const float *series, *values, *path, *key;
-    /* out [batch, rows, heads, value_width]; weights before dropout [batch, heads, rows, keys], or NULL */
-    float *out, *weights;
+    /* out [batch, rows, heads, value_width]; logarithms of the softmax's sums [batch, heads, rows] */
+    float *out, *logsum;
     const float *g_out;
     float *g_series, *g_values, *g_path, *g_key;
-} Knots;
+} Attention;
 
-/* `count` rows and `vectors` vectors of c = x y, both constants; the sums run over k in order */
+/* `count` rows and `vectors` vectors of c = start + x y, both constants; the sums run over k in order */
 INLINE void tile(
-    const int count, const int vectors, long inner, const float *x, long row, long along, const float *y, long y_row, float *c,
-    long c_row
+    const int count, const int vectors, long inner, const float *x, long row, long along, const float *y, long y_row,
+    const float *start, long start_row, float *c, long c_row
 ) {
-    Lanes sum[ROWS * 2] = {{0}};
+    Lanes sum[12] = {{0}};
+    if (start) UNROLL for (int r = 0; r < count; r++)
+        UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] = AT(start + r * start_row, v * LANES);
     for (long k = 0; k < inner; k++) {
         UNROLL for (int r = 0; r < count; r++) {
             const float factor = x[r * row + k * along];
@@ -66,35 +74,47 @@ INLINE void tile(
         UNROLL for (int v = 0; v < vectors; v++) PUT(c + r * c_row, v * LANES) = sum[r * vectors + v];
 }
 
-/* All rows of `vectors` vectors of columns. */
+#define TILES(count, vectors) tile(count, vectors, inner, x, row, along, y, y_row, start, start_row, c, c_row)
+
+/* All rows of `vectors` vectors of columns, `most` at a time. */
 INLINE void panel(
-    const int vectors, long rows, long inner, const float *x, long row, long along, const float *y, long y_row, float *c,
-    long c_row
+    const int most, const int vectors, long rows, long inner, const float *x, long row, long along, const float *y, long y_row,
+    const float *start, long start_row, float *c, long c_row
 ) {
-    for (; rows >= ROWS; rows -= ROWS, x += ROWS * row, c += ROWS * c_row)
-        tile(ROWS, vectors, inner, x, row, along, y, y_row, c, c_row);
+    for (; rows >= most; rows -= most, x += most * row, c += most * c_row, start += start ? most * start_row : 0)
+        TILES(most, vectors);
     switch (rows) {
-    case 5: tile(5, vectors, inner, x, row, along, y, y_row, c, c_row); break;
-    case 4: tile(4, vectors, inner, x, row, along, y, y_row, c, c_row); break;
-    case 3: tile(3, vectors, inner, x, row, along, y, y_row, c, c_row); break;
-    case 2: tile(2, vectors, inner, x, row, along, y, y_row, c, c_row); break;
-    case 1: tile(1, vectors, inner, x, row, along, y, y_row, c, c_row);
+    case 5: TILES(5, vectors); break;
+    case 4: TILES(4, vectors); break;
+    case 3: TILES(3, vectors); break;
+    case 2: TILES(2, vectors); break;
+    case 1: TILES(1, vectors);
     }
 }
 
-/* c [rows, columns] = x y with x[r][k] at x[r * row + k * along] and y [inner, columns]: transposes of x cost nothing. */
+typedef struct {
+    const float *at;
+    long row, along;
+} Matrix;
+
+/* c [rows, columns] = start + x y with x[r][k] at x.at[r * x.row + k * x.along], so that transposes of x cost nothing, and
+   y [inner, columns]. Columns are rounded up to whole vectors, which y and c must have room for. start NULL: zeros. */
 DISPATCH static void multiply(
-    long rows, long columns, long inner, const float *x, long row, long along, const float *y, long y_row, float *c, long c_row
+    long rows, long columns, long inner, Matrix m, const float *y, long y_row, const float *start, long start_row, float *c,
+    long c_row
 ) {
-    long j = 0;
-    for (; j + 2 * LANES <= columns; j += 2 * LANES) panel(2, rows, inner, x, row, along, y + j, y_row, c + j, c_row);
-    for (; j + LANES <= columns; j += LANES) panel(1, rows, inner, x, row, along, y + j, y_row, c + j, c_row);
-    for (; j < columns; j++)
-        for (long r = 0; r < rows; r++) {
-            float sum = 0;
-            for (long k = 0; k < inner; k++) sum += x[r * row + k * along] * y[k * y_row + j];
-            c[r * c_row + j] = sum;
-        }
+    const float *x = m.at;
+    const long row = m.row, along = m.along;
+    for (long left; (left = (columns + LANES - 1) / LANES) > 0;) {
+        const int vectors = left == 1 ? 1 : left == 3 ? 3 : 2;
+        if (vectors == 3)
+            panel(4, 3, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
+        else if (vectors == 2)
+            panel(ROWS, 2, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
+        else
+            panel(ROWS, 1, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
+        columns -= vectors * LANES, y += vectors * LANES, c += vectors * LANES, start += start ? vectors * LANES : 0;
+    }
 }
 
 #ifdef __clang__
@@ -135,87 +155,85 @@ DISPATCH static void transpose(long rows, long columns, const float *from, long 
     }
 }
 
-/* Working memory for one head; `row` is the length of a row of pairs. What follows from the times serves all heads of a
-   sequence. */
+/* The points from `first` to `last` - 1, the rows that ask there and the keys that begin there; `piece_key` and so many more are
+   the keys of the whole piece. The local series live on [low, high]; `alone`: that is the piece itself. */
+typedef struct {
+    long first, last, row, rows, key, keys, piece, piece_key, piece_keys, terms;
+    double low, high;
+    int alone;
+} Block;
+
+/* Working memory for one head. What follows from the times serves all heads of a sequence. Widths are padded to whole vectors. */
 typedef struct {
     float *memory;
-    /* [rows, row]: scale / gap of a query and a key; the share of the gap that lies in the query's piece */
-    float *factors, *inside;
-    /* [rows, row] */
-    float *weights, *used, *near, *far, *g;
-    /* [points, row] */
-    float *pairs;
-    float *running, *own, *moments, *g_moments, *means, *g_means, *carry, *g_carry, *mixed, *beyond, *transposed;
-    float *basis, *numbers, *zeros;
-    double *begin, *end, *sums, *term;
-    /* keys: whether they may be seen, and their points. Points: their key or -1. Queries: their points and answers. */
-    int *open, *place, *key_at, *asked, *target;
-    /* the first cell and the first query of each piece, and the number of them behind the last */
-    int *cells, *queries;
-    long row;
+    /* padded: number of keys; keys in a tile; terms times the width of keys and of values; rows at a time; points in a block */
+    long row, wide, keys, values, chunk, size, blocks, length;
+    Block *block;
+    /* times: begin and end of the cells in the block's variable, times of keys and rows; points of keys and rows, and answers */
+    double *begin, *end, *sums, *term, *key_time, *when;
+    int *place, *asked, *target;
+    /* E of each block; integrals of T_m s^k over the cells [terms, powers, points], of T_m where the path is held, T_m at rows */
+    float *expand, *numbers, *held, *basis;
+    /* series and means by column: [pieces, terms * width, row]; means [keys, pieces, terms * width]; integrals of the values up
+       to a piece [keys, pieces, width]; q(t_i) . key_i */
+    float *columns, *mean_columns, *means, *beyond, *own, *zeros;
+    /* moments of the cells; per block and key the integral up to the block; up to the ends of the key's own block */
+    float *moments, *carry, *run, *to_left, *to_right;
+    /* of a block: moments from its left end to the points, and from them to its right end; the same for rows; integrals
+       between the points and the block's keys */
+    float *left, *right, *before, *after, *inner, *pairs;
+    /* of a tile of keys in the block's terms: by row, by column, values likewise; pairs of rows and keys */
+    float *key_row, *key_column, *value_row, *value_column, *score, *factor, *used, *near, *far, *gap;
+    float *mixed, *outside, *most, *total;
+    float *g_means, *g_beyond, *g_own, *g_moments, *g_left, *g_right, *g_before, *g_after, *g_inner, *g_carry, *g_tile, *g_pairs, *g, *delta;
 } Work;
 
+INLINE long padded(long size) {
+    return (size + LANES - 1) / LANES * LANES;
+}
+
 /* The next `size` numbers of the memory, which begin at a line of the cache; from NULL on it only counts. */
-INLINE float *next_of(float *memory, long *taken, long size) {
+INLINE void *next_of(float *memory, long *taken, long size) {
     const long line = 16, begin = *taken;
-    *taken += (size + line - 1) / line * line;
+    *taken += (size + LANES + line - 1) / line * line;
     return memory ? memory + begin : NULL;
 }
 
-static long divide_memory(Work *work, const Knots *w, float *memory) {
-    const long row = (w->keys + LANES - 1) / LANES * LANES, pairs = w->rows * row, cut = w->pieces > 1 ? pairs : 0;
-    const long keys = w->terms * w->key_width, values = w->terms * w->value_width, cells = w->points;
-    const long carry = w->pieces > 1 ? w->keys * w->pieces * w->value_width : 0;
+#define TAKE(name, size) work->name = next_of(memory, &taken, size)
+
+static long divide_memory(Work *work, const Attention *w, int backward, float *memory) {
+    const long row = work->row = padded(w->keys), points = w->points, keys = w->keys;
+    const long wide = work->wide = padded(MAX(TILE, work->size)) + LANES, chunk = work->chunk;
+    const long k = work->keys = padded(w->terms * w->key_width), v = work->values = padded(w->terms * w->value_width);
+    const long cut = w->pieces > 1, dv = padded(w->value_width), blocks = work->blocks, pairs = chunk * wide;
     long taken = 0;
-    work->row = row, work->memory = memory;
-    work->factors = next_of(memory, &taken, pairs);
-    work->inside = next_of(memory, &taken, cut);
-    work->weights = next_of(memory, &taken, pairs);
-    work->used = next_of(memory, &taken, pairs);
-    work->near = next_of(memory, &taken, cut);
-    work->far = next_of(memory, &taken, cut);
-    work->g = next_of(memory, &taken, pairs);
-    work->pairs = next_of(memory, &taken, cells * row);
-    work->running = next_of(memory, &taken, row);
-    work->own = next_of(memory, &taken, row);
-    work->basis = next_of(memory, &taken, w->rows * w->terms);
-    work->numbers = next_of(memory, &taken, w->terms * w->powers * cells);
-    work->zeros = next_of(memory, &taken, w->value_width);
-    work->begin = (double *)next_of(memory, &taken, 2 * cells);
-    work->end = (double *)next_of(memory, &taken, 2 * cells);
-    work->sums = (double *)next_of(memory, &taken, 2 * w->terms * w->powers * cells);
-    work->term = (double *)next_of(memory, &taken, 2 * 3 * cells);
-    work->moments = next_of(memory, &taken, cells * keys);
-    work->g_moments = next_of(memory, &taken, cells * keys);
-    work->means = next_of(memory, &taken, w->keys * w->pieces * values);
-    work->g_means = next_of(memory, &taken, w->keys * w->pieces * values);
-    work->carry = next_of(memory, &taken, carry);
-    work->g_carry = next_of(memory, &taken, carry);
-    work->mixed = next_of(memory, &taken, w->rows * values);
-    work->beyond = next_of(memory, &taken, w->rows * w->value_width);
-    work->transposed = next_of(memory, &taken, row * MAX(keys, values));
-    work->open = (int *)next_of(memory, &taken, row);
-    work->place = (int *)next_of(memory, &taken, row);
-    work->key_at = (int *)next_of(memory, &taken, cells);
-    work->asked = (int *)next_of(memory, &taken, w->rows);
-    work->target = (int *)next_of(memory, &taken, w->rows);
-    work->cells = (int *)next_of(memory, &taken, w->pieces + 1);
-    work->queries = (int *)next_of(memory, &taken, w->pieces + 1);
+    work->memory = memory;
+    TAKE(block, blocks * (long)(sizeof(Block) / sizeof(float)));
+    TAKE(begin, 2 * points), TAKE(end, 2 * points), TAKE(sums, 2 * w->terms * w->powers * points), TAKE(term, 6 * points);
+    TAKE(key_time, 2 * row), TAKE(when, 2 * w->rows), TAKE(place, row), TAKE(asked, w->rows), TAKE(target, w->rows);
+    TAKE(expand, blocks * w->terms * w->terms), TAKE(numbers, w->terms * w->powers * points);
+    TAKE(held, w->when ? w->rows * w->terms : 0), TAKE(basis, w->rows * w->terms);
+    TAKE(columns, w->pieces * w->terms * w->key_width * row), TAKE(means, keys * w->pieces * w->terms * w->value_width);
+    TAKE(beyond, cut * keys * w->pieces * w->value_width), TAKE(own, row), TAKE(zeros, w->value_width);
+    TAKE(moments, points * k), TAKE(carry, blocks * row), TAKE(run, row), TAKE(to_left, row), TAKE(to_right, row);
+    TAKE(left, (work->size + 1) * k), TAKE(right, (work->size + 1) * k), TAKE(before, chunk * k), TAKE(after, chunk * k);
+    TAKE(inner, chunk * k), TAKE(pairs, work->size * wide);
+    TAKE(key_row, wide * k), TAKE(key_column, k * wide), TAKE(value_row, wide * v), TAKE(value_column, MAX(v, dv) * wide);
+    TAKE(score, pairs), TAKE(factor, pairs), TAKE(used, pairs), TAKE(near, cut * pairs), TAKE(far, cut * pairs), TAKE(gap, wide);
+    TAKE(mixed, chunk * v), TAKE(outside, chunk * dv), TAKE(most, chunk), TAKE(total, chunk);
+    if (backward) {
+        TAKE(mean_columns, w->pieces * w->terms * w->value_width * row), TAKE(g_means, keys * w->pieces * w->terms * w->value_width);
+        TAKE(g_beyond, cut * keys * w->pieces * w->value_width), TAKE(g_own, row), TAKE(g_moments, points * k);
+        TAKE(g_left, (work->size + 1) * k), TAKE(g_right, (work->size + 1) * k), TAKE(g_before, chunk * k);
+        TAKE(g_after, chunk * k), TAKE(g_inner, chunk * k), TAKE(g_carry, blocks * row), TAKE(g_tile, wide * MAX(k, v));
+        TAKE(g_pairs, work->size * wide), TAKE(g, pairs), TAKE(delta, chunk);
+    }
     return taken;
 }
 
-static int make_work(Work *work, const Knots *w) {
-    float *memory = aligned_alloc(64, divide_memory(work, w, NULL) * sizeof(float));
-    if (!memory) return 1;
-    divide_memory(work, w, memory);
-    memset(work->zeros, 0, w->value_width * sizeof(float));
-    return 0;
-}
-
-/* Where a time is on a piece from -1 to 1. */
-INLINE double local(const double *edges, long piece, double time) {
-    const double half = (edges[piece + 1] - edges[piece]) / 2;
-    const double x = half > 0 ? (time - edges[piece]) / half - 1 : 0;
+/* Where a time is on an interval, from -1 to 1. */
+INLINE double local(double low, double high, double time) {
+    const double half = (high - low) / 2, x = half > 0 ? (time - low) / half - 1 : 0;
     return x < -1 ? -1 : x > 1 ? 1 : x;
 }
 
@@ -223,94 +241,120 @@ INLINE double clamped(double time, double low, double high) {
     return time < low ? low : time > high ? high : time;
 }
 
-/* The piece of a time, no earlier than the given one. A time at an edge belongs to the piece behind it, unless that is one of
+/* The piece of cell n, no earlier than the given one. A time at an edge belongs to the piece behind it, unless that is one of
    the empty pieces at the end. */
-INLINE long piece_of(const Knots *w, const double *edges, double time, long piece) {
-    while (piece + 1 < w->pieces && time >= edges[piece + 1] && edges[piece + 2] > edges[piece + 1]) piece++;
+INLINE long piece_of(const Attention *w, long batch, long n, long piece) {
+    const double *time = w->time + batch * w->points, *edges = w->edges + batch * (w->pieces + 1);
+    const double middle = (time[n] + time[n + 1 < w->points ? n + 1 : n]) / 2;
+    while (piece + 1 < w->pieces && middle >= edges[piece + 1] && edges[piece + 2] > edges[piece + 1]) piece++;
     return piece;
 }
 
-/* Who is where: points of keys and queries, and which cells and queries lie in which piece. */
-INLINE void find_places(const Knots *w, long batch, const double *time, const double *edges, Work *work) {
-    for (long i = 0; i < work->row; i++) {
-        const long at = batch * w->keys + i;
-        work->open[i] = i < w->keys && (!w->valid || w->valid[at]);
-        work->place[i] = i >= w->keys ? INT_MAX : w->place ? (int)w->place[at] : (int)i;
+/* Cut the points of a sequence into blocks: not between equal times, so that those meet in one block. Returns their number;
+   block NULL: count only, and find the largest. */
+INLINE long cut_points(const Attention *w, long batch, Block *block, long *size) {
+    const double *time = w->time + batch * w->points;
+    long count = 0, piece = 0, last;
+    for (long first = 0; first < w->points; first = last) {
+        piece = piece_of(w, batch, first, piece);
+        for (last = first + 1; last < w->points; last++)
+            if ((last - first >= w->block && time[last] > time[last - 1]) || piece_of(w, batch, last, piece) != piece) break;
+        if (last - first > *size) *size = last - first;
+        if (block) block[count] = (Block){.first = first, .last = last, .piece = piece};
+        count++;
     }
-    for (long n = 0; n < w->points; n++) work->key_at[n] = -1;
-    for (long i = 0; i < w->keys; i++) work->key_at[work->place[i]] = (int)i;
-    for (long r = 0; r < w->rows; r++) {
+    return count;
+}
+
+static int make_work(Work *work, const Attention *w, long begin, long end, int backward) {
+    work->size = work->blocks = 0, work->chunk = w->block;
+    for (long batch = begin / w->heads; batch <= (end - 1) / w->heads; batch++) {
+        const long blocks = cut_points(w, batch, NULL, &work->size);
+        work->blocks = MAX(blocks, work->blocks);
+    }
+    float *memory = aligned_alloc(64, divide_memory(work, w, backward, NULL) * sizeof(float));
+    if (!memory) return 1;
+    divide_memory(work, w, backward, memory);
+    memset(work->zeros, 0, w->value_width * sizeof(float));
+    return 0;
+}
+
+/* E: the coefficients of T_m(x) on the block's interval, by T_(m+1)(x) = 2 x T_m(x) - T_(m-1)(x) with x = center + half y. */
+INLINE void find_expansion(const Attention *w, const double *edges, const Block *block, float *expand) {
+    const long terms = w->terms;
+    const double low = local(edges[0], edges[1], block->low), high = local(edges[0], edges[1], block->high);
+    const double center = block->alone ? 0 : (low + high) / 2, half = block->alone ? 1 : (high - low) / 2;
+    double a[terms + 2], b[terms + 2], c[terms + 2];
+    for (long r = 0; r < terms + 2; r++) a[r] = r == 0, b[r] = r == 0 ? center : r == 1 ? half : 0;
+    for (long m = 0; m < terms; m++) {
+        for (long r = 0; r < terms; r++) expand[r * terms + m] = (float)a[r];
+        for (long r = 0; r < terms + 2; r++) {
+            const double below = r == 0 ? 0 : r == 1 ? 2 * b[0] : b[r - 1], above = r + 1 < terms + 2 ? b[r + 1] : 0;
+            c[r] = 2 * center * b[r] + half * (below + above) - a[r];
+        }
+        memcpy(a, b, sizeof(a)), memcpy(b, c, sizeof(b));
+    }
+}
+
+INLINE void find_blocks(const Attention *w, long batch, Work *work) {
+    const double *time = w->time + batch * w->points, *edges = w->edges + batch * (w->pieces + 1);
+    const long length = work->length = w->length[batch], rows = w->asked ? w->rows : length;
+    for (long i = 0; i < length; i++) {
+        work->place[i] = w->place ? (int)w->place[batch * w->keys + i] : (int)i;
+        work->key_time[i] = time[work->place[i]];
+    }
+    for (long r = 0; r < rows; r++) {
         const long at = batch * w->rows + r;
         work->asked[r] = w->asked ? (int)w->asked[at] : (int)r;
         work->target[r] = w->target ? (int)w->target[at] : (int)r;
+        work->when[r] = w->when ? w->when[at] : time[work->asked[r]];
     }
-    long piece = 0, mine = 0;
-    for (long n = 0; n < w->points; n++) {
-        const long end = n + 1 < w->points ? n + 1 : n;
-        const long here = piece_of(w, edges, (time[n] + time[end]) / 2, piece);
-        for (; mine <= here; mine++) work->cells[mine] = (int)n;
-        piece = here;
-        work->begin[n] = local(edges, piece, time[n]), work->end[n] = local(edges, piece, time[end]);
-    }
-    for (; mine <= w->pieces; mine++) work->cells[mine] = (int)w->points;
-    piece = mine = 0;
-    for (long r = 0; r < w->rows; r++) {
-        const long here = piece_of(w, edges, time[work->asked[r]], piece);
-        for (; mine <= here; mine++) work->queries[mine] = (int)r;
-        piece = here;
-    }
-    for (; mine <= w->pieces; mine++) work->queries[mine] = (int)w->rows;
-}
-
-/* scale / |t_j - t_i|, and the scale itself where the score is a product and no mean. */
-INLINE void find_factors(const Knots *w, const double *time, Work *work) {
-    for (long i = 0; i < w->keys; i++) work->term[i] = time[work->place[i]];
-    for (long r = 0; r < w->rows; r++) {
-        float *restrict factor = work->factors + r * work->row;
-        const double here = time[work->asked[r]], *restrict there = work->term;
-        const int key = work->key_at[work->asked[r]];
-#pragma omp simd
-        for (long i = 0; i < w->keys; i++) {
-            const float gap = fabsf((float)(here - there[i]));
-            factor[i] = w->scale / (gap < 1e-37f ? 1e-37f : gap);
+    long ignored = 0, key = 0, row = 0;
+    work->blocks = cut_points(w, batch, work->block, &ignored);
+    while (row < rows && work->asked[row] < 0) row++;
+    for (long j = 0; j < work->blocks; j++) {
+        Block *block = work->block + j;
+        for (block->key = key; key < length && work->place[key] < block->last; key++) block->keys++;
+        for (block->row = row; row < rows && work->asked[row] < block->last; row++) block->rows++;
+        const int same_before = j > 0 && block[-1].piece == block->piece;
+        block->alone = !same_before && (j + 1 == work->blocks || block[1].piece != block->piece);
+        block->low = block->alone ? edges[block->piece] : time[block->first];
+        block->high = block->alone ? edges[block->piece + 1] : time[MIN(block->last, w->points - 1)];
+        if (w->when && j + 1 == work->blocks && rows) block->high = MAX(block->high, work->when[rows - 1]);
+        block->piece_key = same_before ? block[-1].piece_key : block->key;
+        for (long k = j; k >= 0 && work->block[k].piece == block->piece; k--)
+            work->block[k].piece_keys = key - block->piece_key;
+        for (long n = block->first; n < block->last; n++) {
+            work->begin[n] = local(block->low, block->high, time[n]);
+            work->end[n] = local(block->low, block->high, time[MIN(n + 1, w->points - 1)]);
         }
-        if (key >= 0) factor[key] = w->scale;
-        for (long i = w->keys; i < work->row; i++) factor[i] = 0;
+        find_expansion(w, edges + block->piece, block, work->expand + j * w->terms * w->terms);
     }
 }
 
-/* The part of each gap that lies in the query's piece; all of it where there is no gap. */
-INLINE void find_inside(const Knots *w, const double *time, const double *edges, Work *work) {
-    for (long p = 0; p < w->pieces; p++)
-        for (long r = work->queries[p]; r < work->queries[p + 1]; r++) {
-            float *restrict inside = work->inside + r * work->row;
-            const double here = time[work->asked[r]], low = edges[p], high = edges[p + 1], *restrict there = work->term;
-#pragma omp simd
-            for (long i = 0; i < w->keys; i++) {
-                const double edge = there[i] < low ? low : there[i] > high ? high : there[i];
-                const double gap = fabs(here - there[i]);
-                inside[i] = gap > 0 ? (float)(fabs(here - edge) / gap) : 1.0f;
-            }
-            for (long i = w->keys; i < work->row; i++) inside[i] = 0;
-        }
-}
-
-/* The terms at the queries. */
-INLINE void find_basis(const Knots *w, const double *time, const double *edges, Work *work) {
-    for (long p = 0; p < w->pieces; p++)
-        for (long r = work->queries[p]; r < work->queries[p + 1]; r++) {
-            const double x = local(edges, p, time[work->asked[r]]);
-            double term = 1, next = x;
-            for (long m = 0; m < w->terms; m++) {
-                const double later = 2 * x * next - term;
-                work->basis[r * w->terms + m] = (float)term;
-                term = next, next = later;
+/* The terms at the rows; and their integrals from the asked point to the row where the path is held there. */
+INLINE void find_basis(const Attention *w, long batch, Work *work) {
+    const double *time = w->time + batch * w->points;
+    for (long j = 0; j < work->blocks; j++) {
+        const Block *block = work->block + j;
+        for (long r = block->row; r < block->row + block->rows; r++) {
+            const double from = time[work->asked[r]], length = work->when[r] - from;
+            for (long g = -1; g < (w->when ? w->nodes : 0); g++) {
+                const double x = local(block->low, block->high, g < 0 ? work->when[r] : from + length * w->node[g]);
+                float *to = (g < 0 ? work->basis : work->held) + r * w->terms;
+                double term = 1, next = x;
+                for (long m = 0; m < w->terms; m++) {
+                    const double later = 2 * x * next - term;
+                    to[m] = (float)(g < 0 ? term : (g ? to[m] : 0) + w->share[g] * length * term);
+                    term = next, next = later;
+                }
             }
         }
+    }
 }
 
 /* The integrals of T_m s^k over the cells, s in [0, 1] along each: times the path's coefficients they are the moments. */
-INLINE void find_numbers(const Knots *w, const double *time, Work *work) {
+INLINE void find_numbers(const Attention *w, const double *time, Work *work) {
     const long length = w->points, row = length, count = w->terms * w->powers;
     double *restrict sums = work->sums, *term = work->term, *next = term + row, *later = next + row;
     const double *restrict begin = work->begin, *restrict end = work->end;
@@ -340,23 +384,11 @@ INLINE void find_numbers(const Knots *w, const double *time, Work *work) {
     }
 }
 
-/* All that follows from the times and from who is valid. */
-INLINE void read_sequence(const Knots *w, long batch, Work *work) {
-    const double *time = w->time + batch * w->points, *edges = w->edges + batch * (w->pieces + 1);
-    find_places(w, batch, time, edges, work);
-    find_factors(w, time, work);
-    if (w->pieces > 1) find_inside(w, time, edges, work);
-    find_basis(w, time, edges, work);
-    find_numbers(w, time, work);
-}
-
-/* [points, terms, key_width] */
-INLINE void find_moments(const Knots *w, long item, Work *work) {
-    const long batch = item / w->heads, head = item % w->heads, step = w->heads * w->key_width;
-    const float *path = w->path + batch * w->points * w->powers * step + head * w->key_width;
-    for (long n = 0; n < w->points; n++)
-        multiply(w->terms, w->key_width, w->powers, work->numbers + n, w->powers * w->points, w->points,
-                 path + n * w->powers * step, step, work->moments + n * w->terms * w->key_width, w->key_width);
+/* All that follows from the times. */
+INLINE void read_sequence(const Attention *w, long batch, Work *work) {
+    find_blocks(w, batch, work);
+    find_basis(w, batch, work);
+    find_numbers(w, w->time + batch * w->points, work);
 }
 
 /* The series of the mean from x = a to x of the series d: its primitive divided by x - a, which is the downward recurrence
@@ -390,34 +422,37 @@ INLINE void unmean_series(long terms, const long width, float a, const float *ze
 }
 
 /* Widths that are known in advance need no loop over the columns. */
-#define WITH_WIDTH(call)                      \
-    if (w->value_width == LANES) {            \
-        const long width = LANES;             \
-        call;                                 \
-    } else if (w->value_width == 2 * LANES) { \
-        const long width = 2 * LANES;         \
-        call;                                 \
-    } else {                                  \
-        const long width = w->value_width;    \
-        call;                                 \
+#define WITH_WIDTH(size, call)         \
+    if ((size) == LANES) {             \
+        const long width = LANES;      \
+        call;                          \
+    } else if ((size) == 2 * LANES) {  \
+        const long width = 2 * LANES;  \
+        call;                          \
+    } else {                           \
+        const long width = (size);     \
+        call;                          \
     }
 
 /* Where the mean of a key begins on a piece: at the key, or at the edge that is nearer to it. */
-INLINE double nearest(const Knots *w, long batch, const Work *work, long i, long piece) {
+INLINE double nearest(const Attention *w, long batch, const Work *work, long i, long piece) {
     const double *edges = w->edges + batch * (w->pieces + 1) + piece;
-    return clamped(w->time[batch * w->points + work->place[i]], edges[0], edges[1]);
+    return clamped(work->key_time[i], edges[0], edges[1]);
 }
 
-/* [keys, pieces, terms, value_width] */
-INLINE void find_means(const Knots *w, long item, Work *work) {
+INLINE float start_of_mean(const Attention *w, long batch, const Work *work, long i, long piece) {
+    const double *edges = w->edges + batch * (w->pieces + 1) + piece;
+    return (float)local(edges[0], edges[1], work->key_time[i]);
+}
+
+INLINE void find_means(const Attention *w, long item, Work *work) {
     const long batch = item / w->heads, size = w->terms * w->value_width;
-    const double *edges = w->edges + batch * (w->pieces + 1);
     const float *values = w->values + item * w->keys * w->pieces * size;
-    for (long i = 0; i < w->keys; i++)
+    for (long i = 0; i < work->length; i++)
         for (long p = 0; p < w->pieces; p++) {
-            const float a = (float)local(edges, p, nearest(w, batch, work, i, p));
+            const float a = start_of_mean(w, batch, work, i, p);
             const long at = (i * w->pieces + p) * size;
-            WITH_WIDTH(mean_series(w->terms, width, a, work->zeros, values + at, work->means + at))
+            WITH_WIDTH(w->value_width, mean_series(w->terms, width, a, work->zeros, values + at, work->means + at))
         }
 }
 
@@ -428,356 +463,773 @@ INLINE float at_edge(long terms, long width, const float *mean, int right) {
     return sum;
 }
 
-/* [keys, pieces, value_width]: what lies between a key and a piece is the sum over the pieces between and the key's own. */
-INLINE void find_carry(const Knots *w, long item, Work *work) {
+/* The integral of the values between a key and a piece: the sum over the pieces between and the key's own. */
+INLINE void find_beyond(const Attention *w, long item, Work *work) {
     const long batch = item / w->heads, width = w->value_width, size = w->terms * width;
     const double *edges = w->edges + batch * (w->pieces + 1);
-    for (long i = 0; i < w->keys; i++)
+    for (long i = 0; i < work->length; i++)
         for (long d = 0; d < width; d++) {
             const float *means = work->means + i * w->pieces * size + d;
-            float *carry = work->carry + i * w->pieces * width + d, sum = 0;
+            float *beyond = work->beyond + i * w->pieces * width + d, sum = 0;
             for (long p = 0; p < w->pieces; p++) {
-                carry[p * width] = sum;
+                beyond[p * width] = sum;
                 const float length = (float)(edges[p + 1] - nearest(w, batch, work, i, p));
                 sum += length > 0 ? length * at_edge(w->terms, width, means + p * size, 1) : 0;
             }
             sum = 0;
-            for (long p = w->pieces - 1; p >= 0; p--) {
-                carry[p * width] += sum;
+            for (long p = w->pieces - 1; p >= 0 && !w->causal; p--) {
+                beyond[p * width] += sum;
                 const float length = (float)(nearest(w, batch, work, i, p) - edges[p]);
                 sum += length > 0 ? length * at_edge(w->terms, width, means + p * size, 0) : 0;
             }
         }
 }
 
-/* Its adjoint: the gradient of the carry goes to the means. */
-INLINE void uncarry(const Knots *w, long item, Work *work) {
+/* Its adjoint: the gradient of the integrals goes to the means. */
+INLINE void return_beyond(const Attention *w, long item, Work *work) {
     const long batch = item / w->heads, width = w->value_width, size = w->terms * width;
     const double *edges = w->edges + batch * (w->pieces + 1);
-    for (long i = 0; i < w->keys; i++)
+    for (long i = 0; i < work->length; i++)
         for (long d = 0; d < width; d++) {
             float *g_means = work->g_means + i * w->pieces * size + d, sum = 0;
-            const float *g_carry = work->g_carry + i * w->pieces * width + d;
+            const float *g_beyond = work->g_beyond + i * w->pieces * width + d;
             for (long p = w->pieces - 1; p >= 0; p--) {
                 const float g = sum * (float)(edges[p + 1] - nearest(w, batch, work, i, p));
                 for (long m = 0; m < w->terms; m++) g_means[p * size + m * width] += g;
-                sum += g_carry[p * width];
+                sum += g_beyond[p * width];
             }
             sum = 0;
-            for (long p = 0; p < w->pieces; p++) {
+            for (long p = 0; p < w->pieces && !w->causal; p++) {
                 const float g = sum * (float)(nearest(w, batch, work, i, p) - edges[p]);
                 for (long m = 0; m < w->terms; m++) g_means[p * size + m * width] += m % 2 ? -g : g;
-                sum += g_carry[p * width];
+                sum += g_beyond[p * width];
             }
         }
 }
 
-/* In place: from each[n][i], the integral over cell n against key i, to their sums from i to n. The key's point is left. */
-INLINE void sum_outwards(const Work *work, long length, float *pairs) {
-    const int row = (int)work->row;
-    const int *restrict place = work->place;
-    float *restrict sum = work->running;
-    memset(sum, 0, row * sizeof(float));
-    for (int n = 0; n < length; n++) {
-        float *restrict each = pairs + n * row;
+/* to [count, terms of the block, width] = E from [count, terms, width]; the rows of both are so far apart */
+INLINE void expand_rows(
+    const long width, long count, long few, long terms, const float *expand, const float *from, long from_row, float *to, long to_row
+) {
+    for (long i = 0; i < count; i++, from += from_row, to += to_row)
+        for (long r = 0; r < few; r++)
+            for (long d = 0; d < width; d += LANES) {
+                const long some = MIN(width - d, LANES);
+                float sum[LANES] = {0};
+                for (long m = r; m < terms; m++)
 #pragma omp simd
-        for (int i = 0; i < row; i++) {
-            const float cell = each[i], reached = sum[i];
-            each[i] = place[i] < n ? reached : cell;
-            sum[i] = place[i] <= n ? reached + cell : 0.0f;
-        }
-    }
-    memset(sum, 0, row * sizeof(float));
-    for (int n = (int)length - 1; n >= 0; n--) {
-        float *restrict each = pairs + n * row;
-#pragma omp simd
-        for (int i = 0; i < row; i++) {
-            const float next = place[i] > n ? sum[i] + each[i] : 0.0f;
-            each[i] = place[i] > n ? next : each[i];
-            sum[i] = next;
-        }
-    }
+                    for (long e = 0; e < some; e++) sum[e] += expand[r * terms + m] * from[m * width + d + e];
+                memcpy(to + r * width + d, sum, some * sizeof(float));
+            }
 }
 
-/* The adjoint of sum_outwards(), in place; what stands at the key's point is not a sum and goes nowhere. */
-INLINE void sum_inwards(const Work *work, long length, float *pairs) {
-    const int row = (int)work->row;
-    const int *restrict place = work->place;
-    float *restrict sum = work->running;
-    memset(sum, 0, row * sizeof(float));
-    for (int n = (int)length - 1; n >= 0; n--) {
-        float *restrict each = pairs + n * row;
+/* Its adjoint, added to what is there. */
+INLINE void add_unexpanded(
+    const long width, long count, long few, long terms, const float *expand, const float *from, long from_row, float *to, long to_row
+) {
+    for (long i = 0; i < count; i++, from += from_row, to += to_row)
+        for (long r = 0; r < few; r++)
+            for (long m = r; m < terms; m++)
 #pragma omp simd
-        for (int i = 0; i < row; i++) {
-            const float here = each[i], later = sum[i];
-            each[i] = place[i] <= n ? later : here;
-            sum[i] = place[i] < n ? later + here : later;
-        }
-    }
-    memset(sum, 0, row * sizeof(float));
-    for (int n = 0; n < length; n++) {
-        float *restrict each = pairs + n * row;
-#pragma omp simd
-        for (int i = 0; i < row; i++) {
-            const float next = place[i] > n ? sum[i] + each[i] : 0.0f;
-            each[i] = place[i] > n ? next : each[i];
-            sum[i] = next;
-        }
-    }
+                for (long d = 0; d < width; d++) to[m * width + d] += expand[r * terms + m] * from[r * width + d];
 }
 
-/* Softmax over the keys that query r may see, in place; weights of zero where there are none. */
-INLINE void softmax_row(const Knots *w, const Work *work, long r, float *restrict s) {
-    const int row = (int)work->row, last = w->causal ? work->asked[r] : INT_MAX;
-    const int *restrict open = work->open, *restrict place = work->place;
-    const float *restrict factor = work->factors + r * row;
-    float most = NEVER, total = 0;
-#pragma omp simd reduction(max : most)
-    for (int i = 0; i < row; i++) {
-        const float score = s[i] * factor[i];
-        s[i] = open[i] & (place[i] <= last) ? score : NEVER;
-        most = s[i] > most ? s[i] : most;
-    }
-#pragma omp simd
-    for (int i = 0; i < row; i++) s[i] = exp_begun(s[i] - most);
-#pragma omp simd reduction(+ : total)
-    for (int i = 0; i < row; i++) {
-        const float share = exp_ended(s[i]);
-        s[i] = open[i] & (place[i] <= last) ? share : 0.0f;
-        total += s[i];
-    }
-    const float inverse = total != 0 ? 1.0f / total : 0.0f;
-#pragma omp simd
-    for (int i = 0; i < row; i++) s[i] *= inverse;
+/* The same by columns: to [few * width, to_row] = E from [terms * width, from_row], `count` keys of them */
+INLINE void expand_columns(
+    long width, long count, long few, long terms, const float *expand, const float *from, long from_row, float *to, long to_row
+) {
+    for (long r = 0; r < few; r++)
+        for (long d = 0; d < width; d++, to += to_row)
+            for (long i = 0; i < count; i += LANES) {
+                Lanes sum = {0};
+                for (long m = r; m < terms; m++) sum += expand[r * terms + m] * AT(from + (m * width + d) * from_row, i);
+                PUT(to, i) = sum;
+            }
 }
 
-/* q(t_i) . key_i */
-INLINE float own_score(const Knots *w, long item, const Work *work, long i) {
-    const long batch = item / w->heads, head = item % w->heads;
-    const float *query = w->path + ((batch * w->points + work->place[i]) * w->powers * w->heads + head) * w->key_width;
-    const float *key = w->key + ((batch * w->keys + i) * w->heads + head) * w->key_width;
-    float sum = 0;
+/* How many terms the series of a piece need on a block: what is left out is `cut` of them, in the root mean square. */
+INLINE long terms_for(const Attention *w, long count, const float *expand, const float *from, long from_row, long width) {
+    const long terms = w->terms;
+    double size[terms], all = 0, lost = 0;
+    for (long m = 0; m < terms; m++) {
+        float sum = 0;
+        for (long i = 0; i < count; i++)
 #pragma omp simd reduction(+ : sum)
-    for (long d = 0; d < w->key_width; d++) sum += query[d] * key[d];
-    return sum;
+            for (long d = 0; d < width; d++) sum += from[i * from_row + m * width + d] * from[i * from_row + m * width + d];
+        size[m] = sqrt(sum), all += sum;
+    }
+    long few = terms;
+    for (; few > 1; few--) {
+        double next = 0;
+        for (long m = few - 1; m < terms; m++) next += fabs(expand[(few - 1) * terms + m]) * size[m];
+        lost += next;
+        if (!(lost <= w->cut * sqrt(all))) break;
+    }
+    return few;
 }
 
-/* Weights before dropout, given the moments. */
-INLINE void find_weights(const Knots *w, long item, Work *work) {
-    const long width = w->terms * w->key_width, row = work->row;
+/* Moments of the cells in the terms of their blocks [points, terms, key_width]. */
+INLINE void find_moments(const Attention *w, long item, Work *work) {
+    const long batch = item / w->heads, head = item % w->heads, width = w->key_width, step = w->heads * width;
+    const float *path = w->path + batch * w->points * w->powers * step + head * width;
+    for (long n = 0; n < w->points; n++, path += w->powers * step) {
+        float *moments = work->moments + n * work->keys;
+        for (long m = 0; m < w->terms; m++, moments += width) {
+            const float *numbers = work->numbers + m * w->powers * w->points + n;
+#pragma omp simd
+            for (long d = 0; d < width; d++) moments[d] = numbers[0] * path[d];
+            for (long k = 1; k < w->powers; k++)
+#pragma omp simd
+                for (long d = 0; d < width; d++) moments[d] += numbers[k * w->points] * path[k * step + d];
+        }
+    }
+}
+
+/* Where the series of key i on a piece begins. */
+INLINE long series_at(const Attention *w, long item, long i, long piece) {
+    return ((item * w->keys + i) * w->pieces + piece) * w->terms * w->key_width;
+}
+
+INLINE const float *expansion(const Attention *w, const Work *work, const Block *block) {
+    return work->expand + (block - work->block) * w->terms * w->terms;
+}
+
+INLINE void add_to(long size, const float *restrict from, float *restrict to) {
+#pragma omp simd
+    for (long n = 0; n < size; n++) to[n] += from[n];
+}
+
+/* The integral over a whole block as a functional of a piece's series: z = E^T (sum of the moments). */
+INLINE void whole_block(const Attention *w, const Work *work, const Block *block, float *z) {
+    const long size = block->terms * w->key_width;
+    float total[work->keys];
+    memset(total, 0, work->keys * sizeof(float)), memset(z, 0, work->keys * sizeof(float));
+    for (long n = block->first; n < block->last; n++) add_to(size, work->moments + n * work->keys, total);
+    add_unexpanded(w->key_width, 1, block->terms, w->terms, expansion(w, work, block), total, 0, z, 0);
+}
+
+/* From the integrals over whole blocks to the sums up to each block, from the left and from the right; forward, or the adjoint
+   of that: then from the gradients of the sums to those of the integrals. `ends` are those up to the end of the own block. */
+INLINE void sum_blocks(const Work *work, int causal, int adjoint, float *table) {
+    for (int side = 0; side < (causal ? 1 : 2); side++) {
+        float *run = work->run, *ends = side ? work->to_left : work->to_right;
+        memset(run, 0, work->row * sizeof(float));
+        for (long n = 0; n < work->blocks; n++) {
+            const long j = side ^ adjoint ? work->blocks - 1 - n : n;
+            const Block *block = work->block + j;
+            const long begin = side ? block->key + block->keys : 0, end = side ? work->length : block->key;
+            float *restrict of = table + j * work->row;
+#pragma omp simd
+            for (long i = begin; i < end; i++) {
+                const float here = of[i];
+                of[i] = run[i], run[i] += here;
+            }
+            for (long i = block->key; i < block->key + block->keys; i++) {
+                if (adjoint)
+                    ends[i] = run[i];
+                else
+                    run[i] = ends[i];
+            }
+        }
+    }
+}
+
+/* Integrals between each key and the ends of its own block, or their adjoints. */
+INLINE void own_ends(const Attention *w, long item, Work *work, int adjoint) {
+    const long size = w->terms * w->key_width;
+    float sum[work->keys], z[work->keys];
+    for (long j = 0; j < work->blocks; j++) {
+        const Block *block = work->block + j;
+        const float *expand = expansion(w, work, block);
+        const long few = block->terms * w->key_width;
+        for (int side = 0; side < (w->causal ? 1 : 2); side++) {
+            float *ends = side ? work->to_left : work->to_right;
+            memset(sum, 0, work->keys * sizeof(float));
+            if (adjoint) {
+                /* the gradient of a cell is that of all the keys which it lies before */
+                for (long n = 0, i = side ? block->key + block->keys - 1 : block->key; n < block->last - block->first; n++) {
+                    const long at = side ? block->last - 1 - n : block->first + n;
+                    if (side) add_to(few, sum, work->g_moments + at * work->keys);
+                    for (; i >= block->key && i < block->key + block->keys && work->place[i] == at; i += side ? -1 : 1) {
+                        const float *c = w->series + series_at(w, item, i, block->piece);
+                        float local_c[work->keys];
+                        expand_rows(w->key_width, 1, block->terms, w->terms, expand, c, 0, local_c, 0);
+                        for (long d = 0; d < few; d++) sum[d] += ends[i] * local_c[d];
+                    }
+                    if (!side) add_to(few, sum, work->g_moments + at * work->keys);
+                }
+                memset(sum, 0, work->keys * sizeof(float));
+            }
+            for (long n = 0, i = side ? block->key : block->key + block->keys - 1; n < block->last - block->first; n++) {
+                const long at = side ? block->first + n : block->last - 1 - n;
+                if (!side) add_to(few, work->moments + at * work->keys, sum);
+                for (; i >= block->key && i < block->key + block->keys && work->place[i] == at; i += side ? 1 : -1) {
+                    const long place = series_at(w, item, i, block->piece);
+                    memset(z, 0, size * sizeof(float));
+                    add_unexpanded(w->key_width, 1, block->terms, w->terms, expand, sum, 0, z, 0);
+                    float dot = 0;
+                    for (long d = 0; d < size; d++) {
+                        dot += z[d] * w->series[place + d];
+                        if (adjoint) w->g_series[place + d] += ends[i] * z[d];
+                    }
+                    if (!adjoint) ends[i] = dot;
+                }
+                if (side) add_to(few, work->moments + at * work->keys, sum);
+            }
+        }
+    }
+}
+
+/* All that follows from a head's numbers and not from a single block's. */
+INLINE void read_head(const Attention *w, long item, Work *work, int backward) {
+    const long batch = item / w->heads, head = item % w->heads, dk = w->key_width, step = w->heads * dk, row = work->row;
+    const long keys = w->terms * dk, values = w->terms * w->value_width, length = work->length;
+    find_means(w, item, work);
+    if (w->pieces > 1) find_beyond(w, item, work);
     for (long p = 0; p < w->pieces; p++) {
-        const long first = work->cells[p], count = work->cells[p + 1] - first;
-        if (!count) continue;
-        transpose(w->keys, width, w->series + (item * w->keys * w->pieces + p) * width, w->pieces * width, work->transposed, row);
-        multiply(count, row, width, work->moments + first * width, width, 1, work->transposed, row, work->pairs + first * row, row);
+        transpose(length, keys, w->series + series_at(w, item, 0, p), w->pieces * keys, work->columns + p * keys * row, row);
+        if (backward)
+            transpose(length, values, work->means + p * values, w->pieces * values, work->mean_columns + p * values * row, row);
     }
-    sum_outwards(work, w->points, work->pairs);
-    for (long r = 0; r < w->rows; r++) {
-        const long j = work->asked[r];
-        float *weights = work->weights + r * row;
-        memcpy(weights, work->pairs + j * row, row * sizeof(float));
-        if (work->key_at[j] >= 0) weights[work->key_at[j]] = own_score(w, item, work, work->key_at[j]);
-        softmax_row(w, work, r, weights);
+    for (long i = 0; i < length; i++) {
+        const float *query = w->path + (batch * w->points + work->place[i]) * w->powers * step + head * dk;
+        const float *key = w->key + (batch * w->keys + i) * step + head * dk;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (long d = 0; d < dk; d++) sum += query[d] * key[d];
+        work->own[i] = sum;
+    }
+    for (long j = 0; j < work->blocks; j++) {
+        Block *block = work->block + j;
+        block->terms = w->terms;
+        if (block->alone) continue;
+        const float *expand = expansion(w, work, block), *series = w->series + series_at(w, item, 0, block->piece);
+        const long few = terms_for(w, length, expand, series, w->pieces * keys, dk);
+        const float *means = work->means + block->piece * values;
+        const long other = terms_for(w, length, expand, means, w->pieces * values, w->value_width);
+        block->terms = MAX(few, other);
+    }
+    find_moments(w, item, work);
+    if (work->blocks == 1) return;
+    for (long j = 0; j < work->blocks; j++) {
+        const Block *block = work->block + j;
+        float z[work->keys];
+        whole_block(w, work, block, z);
+        multiply(1, length, keys, (Matrix){z, 0, 1}, work->columns + block->piece * keys * row, row, NULL, 0, work->carry + j * row, row);
+    }
+    own_ends(w, item, work, 0);
+    sum_blocks(work, w->causal, 0, work->carry);
+}
+
+/* In place: from each[n][i], the integral over cell n against key i, to their sums from i to n. */
+INLINE void sum_outwards(long count, long length, const int *restrict place, long first, long row, float *pairs, float *restrict sum) {
+    memset(sum, 0, count * sizeof(float));
+    for (int n = 0; n < length; n++) {
+        float *restrict each = pairs + n * row;
+#pragma omp simd
+        for (long i = 0; i < count; i++) {
+            const float cell = each[i], reached = sum[i];
+            each[i] = place[i] - first < n ? reached : place[i] - first > n ? cell : 0.0f;
+            sum[i] = place[i] - first <= n ? reached + cell : 0.0f;
+        }
+    }
+    memset(sum, 0, count * sizeof(float));
+    for (int n = (int)length - 1; n >= 0; n--) {
+        float *restrict each = pairs + n * row;
+#pragma omp simd
+        for (long i = 0; i < count; i++) {
+            const float next = place[i] - first > n ? sum[i] + each[i] : 0.0f;
+            each[i] = place[i] - first > n ? next : each[i];
+            sum[i] = next;
+        }
     }
 }
 
-INLINE void keep_weights(const Knots *w, long item, const Work *work) {
-    for (long r = 0; r < w->rows; r++)
-        memcpy(w->weights + (item * w->rows + r) * w->keys, work->weights + r * work->row, w->keys * sizeof(float));
+/* The adjoint of sum_outwards(), in place. */
+INLINE void sum_inwards(long count, long length, const int *restrict place, long first, long row, float *pairs, float *restrict sum) {
+    memset(sum, 0, count * sizeof(float));
+    for (int n = (int)length - 1; n >= 0; n--) {
+        float *restrict each = pairs + n * row;
+#pragma omp simd
+        for (long i = 0; i < count; i++) {
+            const float here = each[i], later = sum[i];
+            each[i] = place[i] - first <= n ? later : here;
+            sum[i] = place[i] - first < n ? later + here : later;
+        }
+    }
+    memset(sum, 0, count * sizeof(float));
+    for (int n = 0; n < length; n++) {
+        float *restrict each = pairs + n * row;
+#pragma omp simd
+        for (long i = 0; i < count; i++) {
+            const float next = place[i] - first > n ? sum[i] + each[i] : 0.0f;
+            each[i] = place[i] - first > n ? next : each[i];
+            sum[i] = next;
+        }
+    }
 }
 
-INLINE void recall_weights(const Knots *w, long item, Work *work) {
-    for (long r = 0; r < w->rows; r++) {
-        float *weights = work->weights + r * work->row;
-        memcpy(weights, w->weights + (item * w->rows + r) * w->keys, w->keys * sizeof(float));
-        for (long i = w->keys; i < work->row; i++) weights[i] = 0;
+/* The keys from `begin` to `end` - 1 of a head beside a block: on its left, inside, or on its right. */
+typedef enum { LEFT, INSIDE, RIGHT } Side;
+typedef struct {
+    Side side;
+    long begin, end;
+} Tile;
+
+/* The tiles of a block one after the other; 0 when there is none left. */
+INLINE int next_tile(const Attention *w, const Work *work, const Block *block, Tile *tile) {
+    const long inside = block->key + block->keys;
+    long begin = tile->end;
+    if (begin == block->key && tile->side == LEFT && block->keys) {
+        *tile = (Tile){INSIDE, begin, inside};
+        return 1;
     }
+    const Side side = begin < block->key ? LEFT : RIGHT;
+    const long end = side == LEFT ? block->key : work->length;
+    if (begin >= end || (side == RIGHT && w->causal)) return 0;
+    *tile = (Tile){side, begin, MIN(begin + TILE, end)};
+    return 1;
+}
+
+/* A tile's series in the block's terms. Where nothing changes, they are read where they are. */
+INLINE const float *tile_columns(
+    const Attention *w, const Work *work, const Block *block, const Tile *tile, const float *from, long width, float *to, long *row
+) {
+    from += block->piece * w->terms * width * work->row + tile->begin;
+    *row = work->row;
+    if (block->alone) return from;
+    *row = work->wide;
+    expand_columns(width, tile->end - tile->begin, block->terms, w->terms, expansion(w, work, block), from, work->row, to, work->wide);
+    return to;
+}
+
+INLINE const float *tile_rows(
+    const Attention *w, const Work *work, const Block *block, const Tile *tile, const float *from, long each, float *to, long *row
+) {
+    const long size = w->terms * each, stride = w->pieces * size, count = tile->end - tile->begin;
+    from += tile->begin * stride + block->piece * size;
+    *row = stride;
+    if (block->alone && size % LANES == 0) return from;
+    *row = padded(size);
+    WITH_WIDTH(each, expand_rows(width, count, block->terms, w->terms, expansion(w, work, block), from, stride, to, *row))
+    return to;
+}
+
+/* Integrals from the keys of a tile to the rows, in work->score. Inside, `pairs` has those to the points. */
+INLINE void find_integrals(const Attention *w, Work *work, const Block *block, const Tile *tile, long first, long count) {
+    const long wide = work->wide, keys = work->keys, width = tile->end - tile->begin, size = block->terms * w->key_width;
+    long row;
+    const float *column = tile_columns(w, work, block, tile, work->columns, w->key_width, work->key_column, &row);
+    if (tile->side != INSIDE) {
+        const Matrix moments = {tile->side == LEFT ? work->before : work->after, keys, 1};
+        const float *start = work->carry + (block - work->block) * work->row + tile->begin;
+        multiply(count, width, size, moments, column, row, start, 0, work->score, wide);
+        return;
+    }
+    if (first == block->row) {
+        const Matrix moments = {work->moments + block->first * keys, keys, 1};
+        multiply(block->last - block->first, width, size, moments, column, row, NULL, 0, work->pairs, wide);
+        sum_outwards(width, block->last - block->first, work->place + tile->begin, block->first, wide, work->pairs, work->run);
+    }
+    for (long r = 0; r < count; r++)
+        memcpy(work->score + r * wide, work->pairs + (work->asked[first + r] - block->first) * wide, width * sizeof(float));
+    if (w->when)
+        multiply(count, width, size, (Matrix){work->inner, keys, 1}, column, row, work->score, wide, work->score, wide);
+}
+
+/* From integrals to scores, in place, and the factors between them; NEVER where a row must not look, 0 for the factor where the
+   score is no integral. */
+INLINE void find_scores(const Attention *w, Work *work, const Block *block, const Tile *tile, long first, long count) {
+    const long width = tile->end - tile->begin, all = padded(width);
+    const double *restrict there = work->key_time + tile->begin;
+    const double origin = tile->side == LEFT ? block->low : block->high;
+    const float scale = w->scale, *restrict own = work->own + tile->begin;
+    float *restrict gap = work->gap;
+    if (tile->side != INSIDE)
+        for (long i = 0; i < width; i++) gap[i] = (float)fabs(there[i] - origin);
+    for (long r = 0; r < count; r++) {
+        float *restrict s = work->score + r * work->wide, *restrict factor = work->factor + r * work->wide;
+        const double here = work->when[first + r];
+        if (tile->side != INSIDE) {
+            const float mine = (float)fabs(here - origin);
+#pragma omp simd
+            for (long i = 0; i < width; i++) {
+                const float f = scale / (mine + gap[i]);
+                factor[i] = f, s[i] *= f;
+            }
+        } else {
+            const int causal = w->causal;
+#pragma omp simd
+            for (long i = 0; i < width; i++) {
+                const double apart = here - there[i];
+                const float size = (float)fabs(apart), f = scale / (size < 1e-37f ? 1e-37f : size);
+                const float score = apart == 0 ? scale * own[i] : s[i] * f;
+                factor[i] = apart == 0 ? 0.0f : f;
+                s[i] = causal && apart < 0 ? NEVER : score;
+            }
+        }
+        for (long i = width; i < all; i++) s[i] = NEVER, factor[i] = 0;
+    }
+}
+
+/* Weights exp(s - top) of a row, in place; zero where it must not look. Returns their sum. */
+INLINE float exponentials(long count, float top, float *restrict s, float *restrict scaled) {
+    float sum = 0;
+#pragma omp simd
+    for (long i = 0; i < count; i++) scaled[i] = exp_begun(s[i] - top);
+#pragma omp simd reduction(+ : sum)
+    for (long i = 0; i < count; i++) {
+        const float share = exp_ended(scaled[i]);
+        s[i] = s[i] <= NEVER ? 0.0f : share;
+        sum += s[i];
+    }
+    return sum;
 }
 
 /* The weights after dropout. A row takes two keys from its place in the batch, a weight its bits from these and its place in
    the row by two rounds of multiplying and shifting: the backward pass finds the same ones. */
-INLINE void find_used(const Knots *w, long item, Work *work) {
-    const int row = (int)work->row, dropped = w->dropped;
+INLINE void find_used(const Attention *w, long item, const Work *work, const Tile *tile, long first, long count) {
+    const long all = padded(tile->end - tile->begin);
+    const int dropped = w->dropped, begin = (int)tile->begin;
     const float kept = w->kept;
-    for (long r = 0; r < w->rows; r++) {
-        const uint64_t place = mixed(((uint64_t)(item * w->rows + r) + 1) * GOLDEN);
+    for (long r = 0; r < count; r++) {
+        const uint64_t place = mixed(((uint64_t)(item * w->rows + work->target[first + r]) + 1) * GOLDEN);
         const Draws draws = halves(mixed((w->seed + place) * GOLDEN));
-        const float *restrict weights = work->weights + r * row;
-        float *restrict used = work->used + r * row;
+        const float *restrict weights = work->score + r * work->wide;
+        float *restrict used = work->used + r * work->wide;
 #pragma omp simd
-        for (int i = 0; i < row; i++) {
-            const float factor = (int)(bits_at(draws, (uint32_t)i) >> 8) >= dropped ? kept : 0.0f;
+        for (int i = 0; i < all; i++) {
+            const float factor = (int)(bits_at(draws, (uint32_t)(begin + i)) >> 8) >= dropped ? kept : 0.0f;
             used[i] = weights[i] * factor;
         }
     }
 }
 
-/* The weights of the means in the query's piece, and those of what lies beyond its edges. */
-INLINE void divide_used(const Knots *w, const Work *work, const float *used) {
+/* The share of the mean on the row's piece in the mean of key i: all of it where the key began there. */
+#define SHARE(i) ((i) >= own && (i) < own_end ? 1.0f : ((i) < own ? since : until) * factor[i] * unscale)
+
+/* Divide the weights in use between the means on the row's piece and what lies beyond its edges. */
+INLINE void divide_used(const Attention *w, long batch, Work *work, const Block *block, const Tile *tile, long first, long count, const float *all_used) {
+    const double *edges = w->edges + batch * (w->pieces + 1) + block->piece;
+    const long own = block->piece_key - tile->begin, own_end = own + block->piece_keys, all = padded(tile->end - tile->begin);
     const float unscale = 1.0f / w->scale;
-    const long count = w->rows * work->row;
-    const float *restrict inside = work->inside, *restrict factors = work->factors, *restrict all = used;
-    float *restrict near = work->near, *restrict far = work->far;
+    for (long r = 0; r < count; r++) {
+        const float since = (float)(work->when[first + r] - edges[0]), until = (float)(edges[1] - work->when[first + r]);
+        const float *restrict used = all_used + r * work->wide, *restrict factor = work->factor + r * work->wide;
+        float *restrict near = work->near + r * work->wide, *restrict far = work->far + r * work->wide;
 #pragma omp simd
-    for (long n = 0; n < count; n++) near[n] = all[n] * inside[n], far[n] = all[n] * (factors[n] * unscale);
+        for (long i = 0; i < all; i++) near[i] = used[i] * SHARE(i), far[i] = used[i] * factor[i] * unscale;
+    }
 }
 
-/* Where the answer to query r is, in `out` and in its gradient. */
-INLINE long answer(const Knots *w, long item, const Work *work, long r) {
-    const long batch = item / w->heads, head = item % w->heads;
-    return ((batch * w->rows + work->target[r]) * w->heads + head) * w->value_width;
+/* Moments between the ends of a block and its points, and the same for some of its rows. */
+INLINE void find_sides(const Work *work, const Block *block) {
+    const long keys = work->keys, size = block->last - block->first;
+    memset(work->left, 0, keys * sizeof(float)), memset(work->right + size * keys, 0, keys * sizeof(float));
+    for (long n = 0; n < size; n++) {
+        memcpy(work->left + (n + 1) * keys, work->left + n * keys, keys * sizeof(float));
+        add_to(keys, work->moments + (block->first + n) * keys, work->left + (n + 1) * keys);
+    }
+    for (long n = size - 1; n >= 0; n--) {
+        memcpy(work->right + n * keys, work->right + (n + 1) * keys, keys * sizeof(float));
+        add_to(keys, work->moments + (block->first + n) * keys, work->right + n * keys);
+    }
 }
 
-DISPATCH int knots_forward(const Knots *w, long begin, long end) {
-    const long width = w->value_width, mixed = w->terms * width, keys = w->keys;
+INLINE void find_row_sides(const Attention *w, long item, const Work *work, const Block *block, long first, long count) {
+    const long keys = work->keys, dk = w->key_width, step = w->heads * dk, batch = item / w->heads;
+    for (long r = 0; r < count; r++) {
+        const long point = work->asked[first + r], at = (point - block->first) * keys;
+        if (work->blocks > 1) {
+            memcpy(work->before + r * keys, work->left + at, keys * sizeof(float));
+            memcpy(work->after + r * keys, work->right + at, keys * sizeof(float));
+        }
+        if (!w->when) continue;
+        const float *query = w->path + (batch * w->points + point) * w->powers * step + item % w->heads * dk;
+        for (long m = 0; m < block->terms; m++)
+            for (long d = 0; d < dk; d++) work->inner[r * keys + m * dk + d] = work->held[(first + r) * w->terms + m] * query[d];
+        add_to(block->terms * dk, work->inner + r * keys, work->before + r * keys);
+    }
+}
+
+/* Where the answer to row r is, in `out` and in its gradient. */
+INLINE long answer(const Attention *w, long item, const Work *work, long r) {
+    return ((item / w->heads * w->rows + work->target[r]) * w->heads + item % w->heads) * w->value_width;
+}
+
+INLINE void forward_rows(const Attention *w, long item, Work *work, const Block *block, long first, long count) {
+    const long batch = item / w->heads, dv = w->value_width, wide = work->wide, values = work->values, rest = padded(dv);
+    find_row_sides(w, item, work, block, first, count);
+    for (long r = 0; r < count; r++) work->most[r] = NEVER, work->total[r] = 0;
+    memset(work->mixed, 0, count * values * sizeof(float)), memset(work->outside, 0, count * rest * sizeof(float));
+    for (Tile tile = {LEFT, 0, 0}; next_tile(w, work, block, &tile);) {
+        const long width = tile.end - tile.begin;
+        find_integrals(w, work, block, &tile, first, count);
+        find_scores(w, work, block, &tile, first, count);
+        for (long r = 0; r < count; r++) {
+            float *restrict s = work->score + r * wide, most = work->most[r];
+#pragma omp simd reduction(max : most)
+            for (long i = 0; i < width; i++) most = s[i] > most ? s[i] : most;
+            const float shrink = exp_fast(work->most[r] - most);
+            work->total[r] = work->total[r] * shrink + exponentials(padded(width), most, s, work->gap);
+            work->most[r] = most;
+            if (shrink == 1.0f) continue;
+            for (long d = 0; d < values; d++) work->mixed[r * values + d] *= shrink;
+            for (long d = 0; d < rest; d++) work->outside[r * rest + d] *= shrink;
+        }
+        const float *near = work->score;
+        if (w->dropped) find_used(w, item, work, &tile, first, count), near = work->used;
+        if (w->pieces > 1) divide_used(w, batch, work, block, &tile, first, count, near), near = work->near;
+        long row;
+        const float *means = tile_rows(w, work, block, &tile, work->means, dv, work->value_row, &row);
+        multiply(count, block->terms * dv, width, (Matrix){near, wide, 1}, means, row, work->mixed, values, work->mixed, values);
+        if (w->pieces > 1)
+            multiply(count, dv, width, (Matrix){work->far, wide, 1}, work->beyond + (tile.begin * w->pieces + block->piece) * dv,
+                     w->pieces * dv, work->outside, rest, work->outside, rest);
+    }
+    for (long r = 0; r < count; r++) {
+        float *out = w->out + answer(w, item, work, first + r), total = work->total[r];
+        const float inverse = total > 0 ? 1.0f / total : 0.0f, *basis = work->basis + (first + r) * w->terms;
+        w->logsum[item * w->rows + first + r] = total > 0 ? work->most[r] + logf(total) : -NEVER;
+        for (long d = 0; d < dv; d++) {
+            float sum = work->outside[r * rest + d];
+            for (long m = 0; m < block->terms; m++) sum += basis[m] * work->mixed[r * values + m * dv + d];
+            out[d] = sum * inverse;
+        }
+    }
+}
+
+DISPATCH int attention_forward(const Attention *w, long begin, long end) {
     Work work;
-    if (make_work(&work, w)) return 1;
-    const long row = work.row;
-    const float *used = w->dropped ? work.used : work.weights, *near = w->pieces > 1 ? work.near : used;
+    if (make_work(&work, w, begin, end, 0)) return 1;
     for (long item = begin; item < end; item++) {
         if (item == begin || item % w->heads == 0) read_sequence(w, item / w->heads, &work);
-        find_moments(w, item, &work);
-        find_weights(w, item, &work);
-        if (w->weights) keep_weights(w, item, &work);
-        if (w->dropped) find_used(w, item, &work);
-        find_means(w, item, &work);
-        if (w->pieces > 1) find_carry(w, item, &work), divide_used(w, &work, used);
-        for (long p = 0; p < w->pieces; p++) {
-            const long first = work.queries[p], count = work.queries[p + 1] - first;
-            multiply(count, mixed, keys, near + first * row, row, 1, work.means + p * mixed, w->pieces * mixed,
-                     work.mixed + first * mixed, mixed);
-            if (w->pieces > 1)
-                multiply(count, width, keys, work.far + first * row, row, 1, work.carry + p * width, w->pieces * width,
-                         work.beyond + first * width, width);
-        }
         for (long r = 0; r < w->rows; r++) {
-            float *out = w->out + answer(w, item, &work, r);
-            multiply(1, width, w->terms, work.basis + r * w->terms, w->terms, 1, work.mixed + r * mixed, width, out, width);
-            if (w->pieces > 1)
-                for (long d = 0; d < width; d++) out[d] += work.beyond[r * width + d];
+            const long place = ((item / w->heads * w->rows + r) * w->heads + item % w->heads) * w->value_width;
+            memset(w->out + place, 0, w->value_width * sizeof(float));
+        }
+        read_head(w, item, &work, 0);
+        for (long j = 0; j < work.blocks; j++) {
+            const Block *block = work.block + j;
+            if (block->rows && work.blocks > 1) find_sides(&work, block);
+            for (long r = 0; r < block->rows; r += work.chunk)
+                forward_rows(w, item, &work, block, block->row + r, MIN(work.chunk, block->rows - r));
         }
     }
     free(work.memory);
     return 0;
 }
 
-/* The gradient of the mixed values: basis_j times that of the output, which is put in the order of the queries. */
-INLINE void spread_gradient(const Knots *w, long item, Work *work) {
-    const long width = w->value_width;
-    float *restrict to = work->mixed;
-    for (long r = 0; r < w->rows; r++) {
-        const float *restrict g = w->g_out + answer(w, item, work, r);
-        memcpy(work->beyond + r * width, g, width * sizeof(float));
-        for (long m = 0; m < w->terms; m++, to += width)
-#pragma omp simd
-            for (long d = 0; d < width; d++) to[d] = work->basis[r * w->terms + m] * g[d];
-    }
-}
-
-/* Gradients of the means, of the carry, and of the weights in use. */
-INLINE void unmix(const Knots *w, Work *work, const float *near) {
-    const long width = w->value_width, mixed = w->terms * width, keys = w->keys, row = work->row;
+/* Gradients of the means of a tile's values and of what lies beyond, and g [rows, wide], those of the weights in use. */
+INLINE void return_values(
+    const Attention *w, long batch, Work *work, const Block *block, const Tile *tile, long first, long count, const float *used, float *g
+) {
+    const long dv = w->value_width, wide = work->wide, values = work->values, size = w->terms * dv, rest = padded(dv);
+    const long width = tile->end - tile->begin, few = block->terms * dv, stride = w->pieces * size;
+    const float *near = w->pieces > 1 ? work->near : used, *expand = expansion(w, work, block);
+    float *g_means = work->g_means + tile->begin * stride + block->piece * size;
+    long row;
+    multiply(width, few, count, (Matrix){near, 1, wide}, work->mixed, values, NULL, 0, work->g_tile, values);
+    WITH_WIDTH(dv, add_unexpanded(width, tile->end - tile->begin, block->terms, w->terms, expand, work->g_tile, values, g_means, stride))
+    const float *column = tile_columns(w, work, block, tile, work->mean_columns, dv, work->value_column, &row);
+    multiply(count, width, few, (Matrix){work->mixed, values, 1}, column, row, NULL, 0, g, wide);
+    if (w->pieces == 1) return;
+    const double *edges = w->edges + batch * (w->pieces + 1) + block->piece;
+    const long own = block->piece_key - tile->begin, own_end = own + block->piece_keys, apart = w->pieces * dv;
+    const long place = (tile->begin * w->pieces + block->piece) * dv;
     const float unscale = 1.0f / w->scale;
-    for (long p = 0; p < w->pieces; p++) {
-        const long first = work->queries[p], count = work->queries[p + 1] - first, place = first * row;
-        const float *g_mixed = work->mixed + first * mixed, *g_out = work->beyond + first * width;
-        multiply(keys, mixed, count, near + place, 1, row, g_mixed, mixed, work->g_means + p * mixed, w->pieces * mixed);
-        if (count) {
-            transpose(keys, mixed, work->means + p * mixed, w->pieces * mixed, work->transposed, row);
-            multiply(count, row, mixed, g_mixed, mixed, 1, work->transposed, row, work->g + place, row);
-        }
-        if (w->pieces == 1) continue;
-        multiply(keys, width, count, work->far + place, 1, row, g_out, width, work->g_carry + p * width, w->pieces * width);
-        if (!count) continue;
-        /* what the weights of this piece were divided into is not asked for again */
-        float *restrict g_far = work->far + place, *restrict g = work->g + place;
-        const float *restrict inside = work->inside + place, *restrict factors = work->factors + place;
-        transpose(keys, width, work->carry + p * width, w->pieces * width, work->transposed, row);
-        multiply(count, row, width, g_out, width, 1, work->transposed, row, g_far, row);
+    multiply(width, dv, count, (Matrix){work->far, 1, wide}, work->outside, rest, NULL, 0, work->g_tile, rest);
+    for (long i = 0; i < width; i++) add_to(dv, work->g_tile + i * rest, work->g_beyond + place + i * apart);
+    transpose(width, dv, work->beyond + place, apart, work->value_column, wide);
+    /* what the weights were divided into is not asked for again */
+    multiply(count, width, dv, (Matrix){work->outside, rest, 1}, work->value_column, wide, NULL, 0, work->far, wide);
+    for (long r = 0; r < count; r++) {
+        const float since = (float)(work->when[first + r] - edges[0]), until = (float)(edges[1] - work->when[first + r]);
+        const float *restrict factor = work->factor + r * wide, *restrict g_far = work->far + r * wide;
+        float *restrict to = g + r * wide;
 #pragma omp simd
-        for (long n = 0; n < count * row; n++) g[n] = g[n] * inside[n] + g_far[n] * (factors[n] * unscale);
+        for (long i = 0; i < width; i++) to[i] = to[i] * SHARE(i) + g_far[i] * factor[i] * unscale;
     }
 }
 
-/* From the gradient of the weights in use to that of the integrals: weights * (g - sum of weights * g) * factor, summed over
-   the queries at a point; and that of the keys' own scores. */
-INLINE void through_softmax(const Knots *w, Work *work, const float *used) {
-    const int row = (int)work->row;
-    memset(work->pairs, 0, w->points * row * sizeof(float));
-    memset(work->own, 0, row * sizeof(float));
-    for (long r = 0; r < w->rows; r++) {
-        const float *restrict weight = work->weights + r * row, *restrict mine = used + r * row;
-        const float *restrict factor = work->factors + r * row, *restrict g = work->g + r * row;
-        float *restrict to = work->pairs + work->asked[r] * row;
-        const int key = work->key_at[work->asked[r]];
-        float along = 0;
-#pragma omp simd reduction(+ : along)
-        for (int i = 0; i < row; i++) along += mine[i] * g[i];
-#pragma omp simd
-        for (int i = 0; i < row; i++) to[i] += (mine[i] * g[i] - along * weight[i]) * factor[i];
-        if (key >= 0) work->own[key] += (mine[key] * g[key] - along * weight[key]) * factor[key];
+/* Gradients of the keys' series in a tile, given those of the integrals: g [rows, wide] against the rows' moments. */
+INLINE void return_series(
+    const Attention *w, long item, Work *work, const Block *block, const Tile *tile, long rows, const float *g, const float *moments,
+    float *g_moments
+) {
+    const long keys = work->keys, width = tile->end - tile->begin, size = w->terms * w->key_width, stride = w->pieces * size;
+    const long few = block->terms * w->key_width, place = series_at(w, item, tile->begin, block->piece);
+    long row;
+    multiply(width, few, rows, (Matrix){g, 1, work->wide}, moments, keys, NULL, 0, work->g_tile, keys);
+    const float *expand = expansion(w, work, block);
+    WITH_WIDTH(w->key_width, add_unexpanded(width, tile->end - tile->begin, block->terms, w->terms, expand, work->g_tile, keys, w->g_series + place, stride))
+    const float *by_row = tile_rows(w, work, block, tile, w->series + series_at(w, item, 0, 0), w->key_width, work->key_row, &row);
+    multiply(rows, few, width, (Matrix){g, work->wide, 1}, by_row, row, g_moments, keys, g_moments, keys);
+}
+
+INLINE void backward_rows(const Attention *w, long item, Work *work, const Block *block, long first, long count) {
+    const long batch = item / w->heads, dv = w->value_width, wide = work->wide, keys = work->keys, values = work->values;
+    const long rest = padded(dv), dk = w->key_width, step = w->heads * dk;
+    float *g = work->g;
+    find_row_sides(w, item, work, block, first, count);
+    for (long r = 0; r < count; r++) {
+        const long at = answer(w, item, work, first + r);
+        const float *restrict g_out = w->g_out + at, *basis = work->basis + (first + r) * w->terms;
+        float sum = 0;
+        for (long d = 0; d < dv; d++) sum += w->out[at + d] * g_out[d], work->outside[r * rest + d] = g_out[d];
+        work->delta[r] = sum;
+        for (long m = 0; m < block->terms; m++)
+            for (long d = 0; d < dv; d++) work->mixed[r * values + m * dv + d] = basis[m] * g_out[d];
     }
+    memset(work->g_before, 0, count * keys * sizeof(float)), memset(work->g_after, 0, count * keys * sizeof(float));
+    memset(work->g_inner, 0, count * keys * sizeof(float));
+    for (Tile tile = {LEFT, 0, 0}; next_tile(w, work, block, &tile);) {
+        const long width = tile.end - tile.begin;
+        find_integrals(w, work, block, &tile, first, count);
+        find_scores(w, work, block, &tile, first, count);
+        for (long r = 0; r < count; r++)
+            exponentials(padded(width), w->logsum[item * w->rows + first + r], work->score + r * wide, work->gap);
+        const float *used = work->score;
+        if (w->dropped) find_used(w, item, work, &tile, first, count), used = work->used;
+        if (w->pieces > 1) divide_used(w, batch, work, block, &tile, first, count, used);
+        return_values(w, batch, work, block, &tile, first, count, used, g);
+        for (long r = 0; r < count; r++) {
+            const float *restrict weight = work->score + r * wide, *restrict mine = used + r * wide;
+            const float *restrict factor = work->factor + r * wide, delta = work->delta[r];
+            float *restrict to = g + r * wide;
+            if (tile.side == INSIDE)
+                for (long i = 0; i < width; i++)
+                    if (factor[i] == 0) work->g_own[tile.begin + i] += (mine[i] * to[i] - delta * weight[i]) * w->scale;
+#pragma omp simd
+            for (long i = 0; i < width; i++) to[i] = (mine[i] * to[i] - delta * weight[i]) * factor[i];
+        }
+        if (tile.side == INSIDE) {
+            for (long r = 0; r < count; r++) add_to(width, g + r * wide, work->g_pairs + (work->asked[first + r] - block->first) * wide);
+            if (w->when) return_series(w, item, work, block, &tile, count, g, work->inner, work->g_inner);
+            continue;
+        }
+        float *g_carry = work->g_carry + (block - work->block) * work->row + tile.begin;
+        for (long r = 0; r < count; r++) add_to(width, g + r * wide, g_carry);
+        if (tile.side == LEFT)
+            return_series(w, item, work, block, &tile, count, g, work->before, work->g_before);
+        else
+            return_series(w, item, work, block, &tile, count, g, work->after, work->g_after);
+    }
+    for (long r = 0; r < count; r++) {
+        const long point = work->asked[first + r], at = (point - block->first) * keys, few = block->terms * dk;
+        add_to(few, work->g_before + r * keys, work->g_left + at);
+        add_to(few, work->g_after + r * keys, work->g_right + at);
+        if (!w->when) continue;
+        add_to(few, work->g_before + r * keys, work->g_inner + r * keys);
+        float *g_path = w->g_path + (batch * w->points + point) * w->powers * step + item % w->heads * dk;
+        for (long m = 0; m < block->terms; m++)
+            for (long d = 0; d < dk; d++) g_path[d] += work->held[(first + r) * w->terms + m] * work->g_inner[r * keys + m * dk + d];
+    }
+}
+
+/* The rows of a block, and then what they leave at its points and for its own keys. */
+INLINE void backward_block(const Attention *w, long item, Work *work, const Block *block) {
+    const long keys = work->keys, wide = work->wide, size = block->last - block->first;
+    const Tile inside = {INSIDE, block->key, block->key + block->keys};
+    float *moments = work->moments + block->first * keys, *g_moments = work->g_moments + block->first * keys;
+    if (!block->rows) return;
+    if (work->blocks > 1) find_sides(work, block);
+    memset(work->g_left, 0, (size + 1) * keys * sizeof(float)), memset(work->g_right, 0, (size + 1) * keys * sizeof(float));
+    memset(work->g_pairs, 0, size * wide * sizeof(float));
+    for (long r = 0; r < block->rows; r += work->chunk)
+        backward_rows(w, item, work, block, block->row + r, MIN(work->chunk, block->rows - r));
+    if (block->keys) {
+        sum_inwards(block->keys, size, work->place + block->key, block->first, wide, work->g_pairs, work->run);
+        return_series(w, item, work, block, &inside, size, work->g_pairs, moments, g_moments);
+    }
+    if (work->blocks == 1) return;
+    /* a cell lies before all later points, and behind all earlier ones and the one where it begins */
+    for (long n = size - 1; n >= 0; n--) {
+        add_to(keys, work->g_left + (n + 1) * keys, g_moments + n * keys);
+        add_to(keys, work->g_left + (n + 1) * keys, work->g_left + n * keys);
+    }
+    for (long n = 0; n < size; n++) {
+        add_to(keys, work->g_right + n * keys, g_moments + n * keys);
+        add_to(keys, work->g_right + n * keys, work->g_right + (n + 1) * keys);
+    }
+}
+
+/* The adjoint of the carry from block to block. */
+INLINE void return_carry(const Attention *w, long item, Work *work) {
+    const long size = w->terms * w->key_width, stride = w->pieces * size;
+    sum_blocks(work, w->causal, 1, work->g_carry);
+    for (long j = 0; j < work->blocks; j++) {
+        const Block *block = work->block + j;
+        const long place = series_at(w, item, 0, block->piece);
+        float z[work->keys], g_z[work->keys], g_total[work->keys];
+        whole_block(w, work, block, z);
+        memset(g_z, 0, work->keys * sizeof(float));
+        const float *g = work->g_carry + j * work->row;
+        for (long i = 0; i < work->length; i++) {
+            if ((i >= block->key && i < block->key + block->keys) || (w->causal && i >= block->key)) continue;
+            const float *restrict c = w->series + place + i * stride;
+            float *restrict g_c = w->g_series + place + i * stride;
+#pragma omp simd
+            for (long d = 0; d < size; d++) g_z[d] += g[i] * c[d], g_c[d] += g[i] * z[d];
+        }
+        expand_rows(w->key_width, 1, block->terms, w->terms, expansion(w, work, block), g_z, 0, g_total, 0);
+        for (long n = block->first; n < block->last; n++)
+            add_to(block->terms * w->key_width, g_total, work->g_moments + n * work->keys);
+    }
+    own_ends(w, item, work, 1);
 }
 
 /* Gradients of the path and of the keys themselves, given those of the moments and of the keys' own scores. */
-INLINE void write_path(const Knots *w, long item, const Work *work) {
+INLINE void write_path(const Attention *w, long item, const Work *work) {
     const long batch = item / w->heads, head = item % w->heads, width = w->key_width, step = w->heads * width;
-    for (long n = 0; n < w->points; n++)
-        multiply(w->powers, width, w->terms, work->numbers + n, w->points, w->powers * w->points,
-                 work->g_moments + n * w->terms * width, width,
-                 w->g_path + (batch * w->points + n) * w->powers * step + head * width, step);
-    for (long i = 0; i < w->keys; i++) {
-        const long place = (batch * w->points + work->place[i]) * w->powers * step + head * width;
-        const long mine = (batch * w->keys + i) * step + head * width;
+    float *g_path = w->g_path + batch * w->points * w->powers * step + head * width;
+    for (long j = 0; j < work->blocks; j++)
+        for (long n = work->block[j].first; n < work->block[j].last; n++)
+            for (long m = 0; m < work->block[j].terms; m++)
+                for (long k = 0; k < w->powers; k++) {
+                    const float number = work->numbers[(m * w->powers + k) * w->points + n];
+                    const float *restrict g = work->g_moments + n * work->keys + m * width;
+                    float *restrict to = g_path + (n * w->powers + k) * step;
+#pragma omp simd
+                    for (long d = 0; d < width; d++) to[d] += number * g[d];
+                }
+    for (long i = 0; i < work->length; i++) {
+        const long place = work->place[i] * w->powers * step, mine = (batch * w->keys + i) * step + head * width;
+        const float *query = w->path + batch * w->points * w->powers * step + head * width + place;
         for (long d = 0; d < width; d++) {
-            w->g_path[place + d] += work->own[i] * w->key[mine + d];
-            w->g_key[mine + d] = work->own[i] * w->path[place + d];
+            g_path[place + d] += work->g_own[i] * w->key[mine + d];
+            w->g_key[mine + d] = work->g_own[i] * query[d];
         }
     }
 }
 
-INLINE void write_values(const Knots *w, long item, Work *work) {
+INLINE void write_values(const Attention *w, long item, Work *work) {
     const long batch = item / w->heads, size = w->terms * w->value_width;
-    const double *edges = w->edges + batch * (w->pieces + 1);
     float *g_values = w->g_values + item * w->keys * w->pieces * size;
-    for (long i = 0; i < w->keys; i++)
+    for (long i = 0; i < work->length; i++)
         for (long p = 0; p < w->pieces; p++) {
-            const float a = (float)local(edges, p, nearest(w, batch, work, i, p));
+            const float a = start_of_mean(w, batch, work, i, p);
             const long at = (i * w->pieces + p) * size;
-            WITH_WIDTH(unmean_series(w->terms, width, a, work->zeros, work->g_means + at, g_values + at))
+            WITH_WIDTH(w->value_width, unmean_series(w->terms, width, a, work->zeros, work->g_means + at, g_values + at))
         }
 }
 
-DISPATCH int knots_backward(const Knots *w, long begin, long end) {
-    const long keys = w->terms * w->key_width, piece_row = w->pieces * keys;
+/* Gradients must be zero before. */
+DISPATCH int attention_backward(const Attention *w, long begin, long end) {
     Work work;
-    if (make_work(&work, w)) return 1;
-    const long row = work.row;
-    const float *used = w->dropped ? work.used : work.weights, *near = w->pieces > 1 ? work.near : used;
+    if (make_work(&work, w, begin, end, 1)) return 1;
     for (long item = begin; item < end; item++) {
         if (item == begin || item % w->heads == 0) read_sequence(w, item / w->heads, &work);
-        find_moments(w, item, &work);
-        if (w->weights)
-            recall_weights(w, item, &work);
-        else
-            find_weights(w, item, &work);
-        if (w->dropped) find_used(w, item, &work);
-        spread_gradient(w, item, &work);
-        find_means(w, item, &work);
-        if (w->pieces > 1) find_carry(w, item, &work), divide_used(w, &work, used);
-        unmix(w, &work, near);
-        if (w->pieces > 1) uncarry(w, item, &work);
+        read_head(w, item, &work, 1);
+        memset(work.g_means, 0, w->keys * w->pieces * w->terms * w->value_width * sizeof(float));
+        if (w->pieces > 1) memset(work.g_beyond, 0, w->keys * w->pieces * w->value_width * sizeof(float));
+        memset(work.g_own, 0, work.row * sizeof(float));
+        memset(work.g_moments, 0, w->points * work.keys * sizeof(float));
+        memset(work.g_carry, 0, work.blocks * work.row * sizeof(float));
+        for (long j = 0; j < work.blocks; j++) backward_block(w, item, &work, work.block + j);
+        if (work.blocks > 1) return_carry(w, item, &work);
+        if (w->pieces > 1) return_beyond(w, item, &work);
         write_values(w, item, &work);
-        through_softmax(w, &work, used);
-        sum_inwards(&work, w->points, work.pairs);
-        const float *series = w->series + item * w->keys * piece_row;
-        float *g_series = w->g_series + item * w->keys * piece_row;
-        for (long p = 0; p < w->pieces; p++) {
-            const long first = work.cells[p], count = work.cells[p + 1] - first;
-            const float *g = work.pairs + first * row;
-            multiply(w->keys, keys, count, g, 1, row, work.moments + first * keys, keys, g_series + p * keys, piece_row);
-            multiply(count, keys, w->keys, g, row, 1, series + p * keys, piece_row, work.g_moments + first * keys, keys);
-        }
         write_path(w, item, &work);
     }
     free(work.memory);
