@@ -11,7 +11,7 @@ from contiformer.nn import ContinuousAttention
 from contiformer.nn.fields import ConcatField, stack_fields
 from contiformer.nn.moments import interval_moments
 from contiformer.paths.interpolation import interpolate
-from contiformer.paths.trajectories import fixed_pieces, solve_trajectories, window_pieces
+from contiformer.paths.trajectories import fixed_pieces, solve_trajectories_fast, window_pieces
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
@@ -45,7 +45,7 @@ def test_sweep_equals_torch(activation, normalize, causal, degree, length, witho
         if attempt == 1:
             without_kernels()
         field = stack_fields(fields, torch.float32)
-        solved = solve_trajectories(field, start, times, pieces, degree, causal=causal).coefficients
+        solved = solve_trajectories_fast(field, start, times, pieces, degree, causal=causal).coefficients
         solved = solved * used[:, None, None, :, :, None]
         direction = torch.randn_like(solved) if direction is None else direction
         results.append((solved, torch.autograd.grad((solved * direction).sum(), [start, *parameters])))
@@ -66,7 +66,7 @@ def test_sweep_solves_what_is_valid_and_leaves_the_rest_zero(share):
     results = []
     for mask in (None, valid):
         field = stack_fields(fields, torch.float32)
-        solved = solve_trajectories(field, start, times, pieces, 7, heads=2, valid=mask)
+        solved = solve_trajectories_fast(field, start, times, pieces, 7, heads=2, valid=mask)
         series = torch.stack(solved.series).transpose(2, 3)
         kept = torch.where(valid.T[None, :, :, None, None, None, None], series, 0.0)
         weighed = (kept * torch.linspace(0.5, 1.5, kept.numel()).view(kept.shape)).sum()
@@ -115,7 +115,7 @@ def test_several_threads_give_the_same_bits():
             field = stack_fields([attention.key_field], torch.float32)
             pieces = window_pieces(times[:, 0], times[:, -1], 1.0, 64)
             start = attention.k_proj(x).transpose(0, 1)[None].contiguous()
-            outputs.append(solve_trajectories(field, start, times.T, pieces, 7).coefficients)
+            outputs.append(solve_trajectories_fast(field, start, times.T, pieces, 7).coefficients)
     finally:
         torch.set_num_threads(before)
     # the products with the coefficient matrix may round differently, the sweeps may not
@@ -133,7 +133,9 @@ def test_times_in_single_precision_are_read_as_such():
     start = torch.randn(1, 5, 1, 8)
     field = stack_fields([ConcatField(8, normalize=True)], torch.float32)
     found = [
-        solve_trajectories(field, start, t, window_pieces(t[0].min()[None], t[-1].max()[None], 1.0, 4), 7).coefficients
+        solve_trajectories_fast(
+            field, start, t, window_pieces(t[0].min()[None], t[-1].max()[None], 1.0, 4), 7
+        ).coefficients
         for t in (times, times.double())
     ]
     assert torch.allclose(*found, atol=1e-5)
@@ -148,7 +150,7 @@ def test_heads_must_divide_the_width():
     field = stack_fields([ConcatField(8, normalize=True)], torch.float32)
     pieces = window_pieces(times[0], times[-1], 1.0, 4)
     with pytest.raises(ValueError, match="heads"):
-        solve_trajectories(field, torch.randn(1, 5, 1, 8), times, pieces, 7, heads=3)
+        solve_trajectories_fast(field, torch.randn(1, 5, 1, 8), times, pieces, 7, heads=3)
 
 
 @pytest.mark.parametrize(

@@ -285,18 +285,6 @@ def test_autocast_stays_close_to_float32(options, with_queries):
     assert all(p.grad.isfinite().all() for p in attention.parameters() if p.grad is not None)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("with_queries", [False, True])
-def test_compiled_module_gives_what_the_module_gives(with_queries):
-    """With a field for which "auto" has to raise the degree, so that a compiled module that does not would show."""
-    attention = make_attention(field=Swing(6.0))
-    torch._dynamo.reset()
-    compiled = torch.compile(attention, backend="aot_eager")
-    x, times = normal(1, 3, WIDTH), torch.tensor([[0.0, 0.5, 1.0]], dtype=torch.float64)
-    queries = torch.tensor([[0.2, 0.9]], dtype=torch.float64) if with_queries else None
-    assert largest(compiled(x, times, queries) - attention(x, times, queries)) < 1e-6
-
-
 @every_method
 def test_any_module_can_be_the_field(options):
     field = Swing(0.7)

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 
 from contiformer import use_kernels
@@ -116,7 +116,7 @@ def test_fused_path_at_the_knots_has_the_gradients_of_the_plain_path(n, options,
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_at_the_knots_are_those_of_queries_at_the_same_times(causal):
-    attention = make_attention(degree=9, causal=causal)
+    attention = make_attention(degree=24, causal=causal)
     x, times = normal(2, 70, WIDTH).requires_grad_(), sorted_times(2, 70)
     inputs = [x, *attention.parameters()]
     fused, general = attention(x, times), attention(x, times, times.clone())
@@ -221,13 +221,20 @@ def test_backward_can_be_repeated(anywhere, dtype):
 
 
 @in_both_places
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_second_derivatives_are_refused(anywhere, dtype):
-    attention = make_attention(degree=7).to(dtype)
-    x, times = normal(2, 12, WIDTH).to(dtype).requires_grad_(), sorted_times(2, 12)
+def test_second_derivatives_of_the_kernel_are_refused(anywhere):
+    attention = make_attention(degree=7).float()
+    x, times = normal(2, 12, WIDTH).float().requires_grad_(), sorted_times(2, 12)
     output = attention(x, times, queries_off_the_knots(2) if anywhere else None).square().sum()
     with pytest.raises(RuntimeError, match="second derivatives are not available"):
         torch.autograd.grad(output, x, create_graph=True)
+
+
+@in_both_places
+def test_second_derivatives_of_the_listing(anywhere):
+    attention = make_attention(degree=5)
+    x, times = normal(1, 4, WIDTH).requires_grad_(), spaced_times(1, 4)
+    queries = queries_off_the_knots(1) if anywhere else None
+    assert gradgradcheck(lambda x: attention(x, times, queries), (x,), fast_mode=True)
 
 
 def test_the_derivative_in_time_can_be_learned_from():
@@ -269,33 +276,16 @@ def test_interleaved_forward_and_backward_passes_are_independent(anywhere, dtype
         assert_same_gradients(together, alone[number], 1e-5 if dtype == torch.float32 else 1e-13)
 
 
-@pytest.mark.parametrize("rule", ["exact", "linear", "gauss"])
-def test_spectral_refuses_times_that_require_a_gradient(rule):
-    attention = make_attention(rule=rule)
-    with pytest.raises(ValueError, match="times"):
-        attention(normal(1, 4, WIDTH), sorted_times(1, 4).requires_grad_())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"rule": "linear"},
-        {"rule": "gauss"},
-        {"causal": True},
-        {"interpolation": "hermite"},
-        {"interpolation": "cubic"},
-    ],
-    ids=str,
-)
+@every_option
 @pytest.mark.parametrize("masked", [False, True])
 @in_both_places
-def test_pairwise_gives_the_gradient_of_the_times(options, masked, anywhere):
-    attention = make_attention(method="pairwise", step_size=1.0, field="concat", **options)
+def test_gradient_of_the_times(options, masked, anywhere):
+    attention = make_attention(degree=11, **options)
     x, times = normal(2, 5, WIDTH), spaced_times(2, 5).requires_grad_()
     mask = torch.tensor([[True, True, False, True, True], [True, True, True, False, False]]) if masked else None
     queries = queries_off_the_knots(2) if anywhere else None
-    assert gradcheck(lambda t: attention(x, t, queries, mask), (times,), fast_mode=True)
+    # the window of the pieces moves with the times, which changes the error of the series, not what they stand for
+    assert gradcheck(lambda t: attention(x, t, queries, mask), (times,), fast_mode=True, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("interpolation", ["linear", "cubic"])

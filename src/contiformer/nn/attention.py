@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Literal, overload
@@ -11,21 +10,21 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor, nn
 
-from contiformer.nn.attention_inputs import Keys
-from contiformer.nn.eager import run_eagerly
+from contiformer.nn import kernel
 from contiformer.nn.fields import Activation, FieldName, make_field, stack_fields
-from contiformer.nn.heads import join_heads, split_heads
+from contiformer.nn.heads import join_heads
 from contiformer.nn.observations import Observations
 from contiformer.nn.pairwise import pairwise_attention
+from contiformer.nn.reference import attend
 from contiformer.nn.rules import AttentionRule, RuleName
-from contiformer.nn.spectral import spectral_attention
 from contiformer.paths.interpolation import INTERPOLATIONS, Interpolation, PiecewisePolynomial, interpolate
+from contiformer.paths.tables import traced
 from contiformer.paths.trajectories import (
     Pieces,
     ResolutionWarning,
-    Trajectories,
     fixed_pieces,
-    solve_trajectories,
+    nodes_for_degree,
+    single_piece,
     warn_unresolved,
     window_pieces,
 )
@@ -42,11 +41,13 @@ RESOLVED = 5e-4
 PIECE, PIECE_AT_POINTS = 1.0, 1.5
 MAX_PIECES = 64
 MAX_CAUSAL_PIECES = 4096
+#: Scores of the listing beyond this many are computed in blocks of keys, and again in the backward pass.
+SCORES_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What a pass is about: observations, the path of the queries, keys and values [B, N, d], and how to attend."""
+class _Problem:
+    """Observations, the path of the queries, keys and values [B, N, d], and options of one call."""
 
     seen: Observations
     path: PiecewisePolynomial
@@ -55,7 +56,7 @@ class _Asked:
     rule: AttentionRule
     return_weights: bool
 
-    def select(self, index: Int[Tensor, " some"]) -> _Asked:
+    def select(self, index: Int[Tensor, " some"]) -> _Problem:
         """The same for some of the sequences."""
         path = PiecewisePolynomial(self.path.knots[index], self.path.coefficients[index])
         return replace(self, seen=self.seen.select(index), path=path, k=self.k[index], v=self.v[index])
@@ -101,7 +102,7 @@ class ContinuousAttention(nn.Module):
     are legal: both are keys, and the query there is the mean of theirs.
 
     Times may be float64 when everything else is float32: differences of times are taken in the precision they come in.
-    Gradients flow to ``query_times``; ``times`` that require a gradient are refused with method "spectral".
+    Gradients flow to ``times`` and ``query_times``; at an observation the derivative in time is that from the right.
 
     Example:
         >>> import torch
@@ -191,9 +192,6 @@ class ContinuousAttention(nn.Module):
         return_weights: Literal[True],
     ) -> tuple[Tensor, Tensor]: ...
 
-    # torch.compile takes the rest of a model and leaves this as it is: the passes below are compiled by hand already,
-    # and how far the degree is raised depends on the data
-    @run_eagerly
     def forward(
         self,
         x: Float[Tensor, "batch obs d"],
@@ -204,11 +202,6 @@ class ContinuousAttention(nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend from ``query_times`` to the observations, see the class."""
         seen = Observations.of(x, times, query_times, mask, self.d_model)
-        if times.requires_grad and self.method == "spectral" and self.rule.continuous:
-            raise ValueError(
-                "times require a gradient, which method='spectral' does not give: detach them, use query_times for the "
-                "derivative of the output in time, or method='pairwise'"
-            )
         projected = [proj(seen.x) for proj in (self.q_proj, self.k_proj, self.v_proj)]
         # integrals and softmax in at least float32, whatever autocast makes of the projections
         work = torch.promote_types(projected[0].dtype, torch.float32)
@@ -233,89 +226,67 @@ class ContinuousAttention(nn.Module):
             shape = (batch, self.n_heads, queries.shape[1], obs)
             return q.new_zeros(batch, queries.shape[1], self.d_model), q.new_zeros(shape) if return_weights else None
         path = interpolate(self.interpolation, seen.times, q, seen.lengths, distinct=seen.distinct)
-        if self._may_move_ties(seen):
-            apart = seen.ties_apart()
-            if apart is not None:
-                path = interpolate("linear", apart.times, path(seen.times), apart.lengths, distinct=apart.distinct)
-                seen = apart
-        weights: Tensor | None
         if self.method == "pairwise":
             out, weights = pairwise_attention(
                 path, k, v, seen, self.key_field, self.value_field, rule, self.n_heads, self.step_size
             )
-        else:
-            out, weights = self._spectral(_Asked(seen, path, k, v, rule, return_weights))
-        return join_heads(out), weights if return_weights else None
+            return join_heads(out), weights if return_weights else None
+        return self._spectral(_Problem(seen, path, k, v, rule, return_weights))
 
-    def _may_move_ties(self, seen: Observations) -> bool:
-        """Whether equal times can be moved apart unnoticed: by a linear path and where nobody asks who was first."""
-        plain = self.method == "spectral" and self.interpolation == "linear" and not self.rule.causal
-        return plain and seen.query_times is None and not seen.distinct_knots
-
-    def _spectral(self, asked: _Asked, level: int = 0) -> tuple[Tensor, Tensor | None]:
-        """Solve the trajectories and attend; sequences that are not resolved go through again at a higher degree."""
-        seen, rule = asked.seen, asked.rule
-        automatic = self.degree == "auto" and not rule.causal
+    def _spectral(self, problem: _Problem, level: int = 0) -> tuple[Tensor, Tensor | None]:
+        """Attend; sequences whose trajectories are not resolved go through again at a higher degree."""
+        automatic = self.degree == "auto" and not problem.rule.causal
         degree = AUTO_DEGREES[level] if automatic else CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)
-        solved, pieces = self._trajectories(seen, asked.k, asked.v, rule, degree)
-        coarse = None if solved is None else _coarse(solved, seen, rule.causal)
-        if solved is not None and coarse is not None:
-            if automatic and level + 1 < len(AUTO_DEGREES):
-                return self._refine(asked, level, coarse[0], solved if _worth_keeping(*coarse) else None)
-            advice = f"Raise degree above {degree}, pass a smaller piece_length than {self._piece(seen):g}, "
-            warn_unresolved(coarse[1], degree, advice + "or scale the times so that a sequence spans less.")
-        return self._attend_solved(asked, solved, pieces)
+        out, weights, tail = self._at_degree(problem, degree)
+        if traced(tail):
+            return out, weights
+        coarse = tail > RESOLVED
+        if not bool(coarse.any()):
+            return out, weights
+        if not automatic or level + 1 == len(AUTO_DEGREES):
+            advice = f"Raise degree above {degree}, pass a smaller piece_length than {self._piece(problem.seen):g}, "
+            warn_unresolved(float(tail.max()), degree, advice + "or scale the times so that a sequence spans less.")
+            return out, weights
+        # each sequence at the degree it needs itself, so that its output does not depend on its batch mates; a part of
+        # what was computed is not kept, because its backward pass would run over all
+        fine, rest = (torch.nonzero(chosen).squeeze(1) for chosen in (~coarse, coarse))
+        parts = [self._spectral(problem.select(rest), level + 1)]
+        if len(fine):
+            parts.insert(0, self._at_degree(problem.select(fine), degree)[:2])
+        back = torch.argsort(torch.cat([fine, rest]))
+        given = [part[1] for part in parts if part[1] is not None]
+        return torch.cat([part[0] for part in parts])[back], torch.cat(given)[back] if given else None
 
-    def _attend_solved(
-        self, asked: _Asked, solved: Trajectories | None, pieces: Pieces
-    ) -> tuple[Tensor, Tensor | None]:
-        seen, rule = asked.seen, asked.rule
-        keys = self._keys(seen, asked.k, asked.v, solved, pieces, rule)
-        return spectral_attention(
-            asked.path,
-            keys,
-            seen.query_times,
-            rule,
-            distinct=seen.distinct_knots,
-            return_weights=asked.return_weights,
-        )
-
-    def _refine(
-        self, asked: _Asked, level: int, coarse: Bool[Tensor, " batch"], solved: Trajectories | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Each sequence at the degree it needs itself, so that its output does not depend on its batch mates.
-
-        What was solved at this level serves the resolved ones; None: they are solved again without the others.
-        """
-        parts = []
-        where = [torch.nonzero(chosen).squeeze(1) for chosen in (~coarse, coarse)]
-        for index, at in zip(where, (level, level + 1), strict=True):
-            if not len(index):
-                continue
-            some = asked.select(index)
-            if at == level and solved is not None:
-                chosen = solved.select(index)
-                parts.append(self._attend_solved(some, chosen, chosen.pieces))
-            else:
-                parts.append(self._spectral(some, at))
-        back = torch.argsort(torch.cat(where))
-        out = torch.cat([part[0] for part in parts])[back]
-        weights = [part[1] for part in parts if part[1] is not None]
-        return out, torch.cat(weights)[back] if weights else None
+    def _at_degree(self, problem: _Problem, degree: int) -> tuple[Tensor, Tensor | None, Float[Tensor, " batch"]]:
+        """Output, weights on request, and the tail of each sequence's series: by the kernel or by the listing."""
+        seen, rule = problem.seen, problem.rule
+        pieces = self._pieces(seen, rule)
+        fields = [self.key_field] * rule.continuous_scores + [self.value_field] * rule.continuous_values
+        field = stack_fields(fields, problem.k.dtype)
+        valid = None if seen.complete else seen.valid
+        given = (problem.path, problem.k, problem.v, seen.times, valid, seen.query_times, pieces.edges)
+        nodes = nodes_for_degree(degree)
+        if not problem.return_weights and kernel.takes(*given, field, rule, self.n_heads):
+            out, tail = kernel.attend(*given, field, rule, self.n_heads, nodes)
+            return out, None, tail
+        block = None
+        rows = self.n_heads * len(seen.times) * (seen.times if seen.query_times is None else seen.query_times).shape[1]
+        if not problem.return_weights and not traced(problem.k) and rows * seen.times.shape[1] > SCORES_AT_ONCE:
+            block = max(1, SCORES_AT_ONCE // rows)
+        return attend(*given, field, rule, self.n_heads, nodes, return_weights=problem.return_weights, block=block)
 
     def _piece(self, seen: Observations) -> float:
         if self.piece_length is not None:
             return self.piece_length
         return PIECE_AT_POINTS if seen.query_times is None and not self.rule.causal else PIECE
 
-    def _trajectories(
-        self, seen: Observations, k: Tensor, v: Tensor, rule: AttentionRule, degree: int
-    ) -> tuple[Trajectories | None, Pieces]:
+    def _pieces(self, seen: Observations, rule: AttentionRule) -> Pieces:
         start, end = seen.window()
-        cut, limit = (fixed_pieces, MAX_CAUSAL_PIECES) if rule.causal else (window_pieces, MAX_PIECES)
-        if not rule.continuous:
-            return None, Pieces(torch.stack([start, end], dim=1))
         piece = self._piece(seen)
+        if not rule.continuous or traced(start):
+            # the number of pieces is a shape, which values must not decide on
+            return single_piece(start, end, piece if rule.causal else 0.0)
+        cut, limit = (fixed_pieces, MAX_CAUSAL_PIECES) if rule.causal else (window_pieces, MAX_PIECES)
         pieces = cut(start, end, piece, limit)
         longest = 2 * float(pieces.half_lengths.max())
         if longest > 1.001 * piece:
@@ -326,53 +297,4 @@ class ContinuousAttention(nn.Module):
                 ResolutionWarning,
                 stacklevel=2,
             )
-        starts, fields = [], []
-        if rule.continuous_scores:
-            starts, fields = [k], [self.key_field]
-        if rule.continuous_values:
-            starts, fields = [*starts, v], [*fields, self.value_field]
-        initial = torch.stack(starts).transpose(1, 2).contiguous()
-        field = stack_fields(fields, initial.dtype)
-        valid = None if seen.complete else seen.valid.T
-        solved = solve_trajectories(
-            field, initial, seen.times.T, pieces, degree, causal=rule.causal, heads=self.n_heads, valid=valid
-        )
-        return solved, pieces
-
-    def _keys(
-        self,
-        seen: Observations,
-        k: Tensor,
-        v: Tensor,
-        solved: Trajectories | None,
-        pieces: Pieces,
-        rule: AttentionRule,
-    ) -> Keys:
-        series: list[Tensor | None] = [None, None]
-        if solved is not None:
-            curves = list(solved.series)
-            series = [
-                curves.pop(0) if rule.continuous_scores else None,
-                curves.pop(0) if rule.continuous_values else None,
-            ]
-        valid = None if seen.complete else seen.valid
-        key, value = split_heads(k, self.n_heads), split_heads(v, self.n_heads)
-        return Keys(seen.times, valid, key, value, series[0], series[1], pieces)
-
-
-def _worth_keeping(coarse: Bool[Tensor, " batch"], tail: float) -> bool:
-    """Whether trajectories of a batch with these coarse ones are kept: their backward pass runs over all of them.
-
-    That costs more than twice what solving the others again does; and a curve that ran away has no gradient of zero.
-    """
-    return math.isfinite(tail) and 4 * int(coarse.sum()) <= len(coarse)
-
-
-def _coarse(solved: Trajectories, seen: Observations, causal: bool) -> tuple[Bool[Tensor, " batch"], float] | None:
-    """Which sequences are not resolved, and the largest tail; None if all are."""
-    used = seen.valid.T[None]
-    if causal:
-        used = used & (solved.pieces.edges.T[1:, None] > seen.times.T)
-    tail = solved.tail(used)
-    coarse = tail > RESOLVED
-    return (coarse, float(tail.max())) if bool(coarse.any()) else None
+        return pieces

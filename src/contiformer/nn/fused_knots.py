@@ -14,39 +14,45 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contiformer.native.attention import Knots, Places, attend_at_points
-from contiformer.native.dispatch import usable
 from contiformer.nn.attention_inputs import Keys
 from contiformer.nn.rules import AttentionRule
-from contiformer.nn.score_integrals import ALONE
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.quadrature import gauss_legendre
 
 #: Numbers in a matrix with a row for each point: some twenty of them are a thread's working memory, and a few for each
 #: sequence are the path's.
 NUMBERS = 2**21
+#: Longer sequences are not for this kernel.
+ALONE = 256
 
 
-def applies(path: PiecewisePolynomial, keys: Keys, queries: Tensor | None, rule: AttentionRule) -> bool:
+def applies(
+    path: PiecewisePolynomial,
+    k: Tensor,
+    times: Tensor,
+    queries: Tensor | None,
+    edges: Tensor,
+    rule: AttentionRule,
+    heads: int,
+    terms: int = 64,
+) -> bool:
     """Whether the kernel does this: exact means of both trajectories of not too many keys, in float32.
 
     The keys' times are the path's knots, and so are the queries if they are None. Elsewhere, and where there are
     several pieces, the future must be open.
     """
     both = rule.continuous_scores and rule.continuous_values and rule.rule == "exact" and rule.normalized
-    if not both or keys.key_series is None or keys.value_series is None:
+    if not both:
         return False
-    length = keys.time.shape[1]
-    if queries is not None or keys.pieces.count > 1:
-        points = length + (0 if queries is None else queries.shape[1]) + keys.pieces.count - 1
-        terms, dk = keys.key_series.shape[-2:]
+    length, count = times.shape[1], edges.shape[1] - 1
+    if queries is not None or count > 1:
+        points = length + (0 if queries is None else queries.shape[1]) + count - 1
         powers, width = path.coefficients.shape[2:]
-        too_large = points * max(length, 8, terms * dk, terms * powers, powers * width) > NUMBERS
+        too_large = points * max(length, 8, terms * width // heads, terms * powers, powers * width) > NUMBERS
         if rule.causal or too_large:
             return False
     asked = queries is not None and queries.requires_grad
-    fixed = not (asked or keys.time.requires_grad or keys.pieces.edges.requires_grad)
-    learned = (keys.key_series, keys.value_series, keys.key, path.coefficients)
-    return fixed and length <= ALONE and usable(*learned)
+    return not asked and not times.requires_grad and length <= ALONE
 
 
 def fused_attention(

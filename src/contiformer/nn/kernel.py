@@ -11,16 +11,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from contiformer.native import sweep
 from contiformer.native.derivatives import first_derivatives_only, saved
+from contiformer.native.dispatch import usable
 from contiformer.native.library import share_out, threads_for
 from contiformer.native.sources import Struct, struct_of
+from contiformer.nn.fused_sweep import SigmoidField
 from contiformer.nn.rules import AttentionRule
+from contiformer.paths.chebyshev import hermite_to_chebyshev
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.quadrature import gauss_legendre
-from contiformer.paths.trajectories import Pieces
+from contiformer.paths.trajectories import Pieces, StackedField, Trajectories
 
 #: Points in a block of attention.c, and the share of the series that a block's terms may leave out.
 BLOCK = 64
@@ -102,28 +106,65 @@ class _Problem:
         return struct
 
 
+def takes(
+    path: PiecewisePolynomial,
+    k: Float[Tensor, "batch keys d"],
+    v: Float[Tensor, "batch keys d"],
+    times: Float[Tensor, "batch keys"],
+    valid: Bool[Tensor, "batch keys"] | None,
+    query_times: Float[Tensor, "batch query"] | None,
+    edges: Float[Tensor, "batch edges"],
+    field: StackedField,
+    rule: AttentionRule,
+    heads: int,
+) -> bool:
+    """Whether the kernel does what :func:`contiformer.nn.reference.attend` does with these arguments."""
+    both = rule.continuous_scores and rule.continuous_values and rule.rule == "exact" and rule.normalized
+    if not both or not isinstance(field, SigmoidField) or not sweep.usable(k):
+        return False
+    clocks = (times, edges) if query_times is None else (times, edges, query_times)
+    if any(clock.requires_grad for clock in clocks):
+        return False
+    # between observations a causal path is held, and only the listing follows it from piece to piece
+    held = rule.causal and query_times is not None and edges.shape[1] > 2
+    return not held and min(k.numel(), clocks[-1].numel()) > 0 and usable(k, v, path.coefficients)
+
+
 def attend(
     path: PiecewisePolynomial,
-    series: Float[Tensor, "batch heads keys pieces terms dk"],
-    values: Float[Tensor, "batch heads keys pieces terms dv"],
-    key: Float[Tensor, "batch keys d"],
+    k: Float[Tensor, "batch keys d"],
+    v: Float[Tensor, "batch keys d"],
     times: Float[Tensor, "batch keys"],
-    lengths: Int[Tensor, " batch"],
-    pieces: Pieces,
-    queries: Float[Tensor, "batch query"] | None,
+    valid: Bool[Tensor, "batch keys"] | None,
+    query_times: Float[Tensor, "batch query"] | None,
+    edges: Float[Tensor, "batch edges"],
+    field: StackedField,
     rule: AttentionRule,
-    *,
-    distinct: bool,
-) -> Float[Tensor, "batch query d"]:
-    """Attend from the path at every query (None: every key) to the keys."""
-    points = Points.of(times, pieces, queries, rule.causal)
-    plain = distinct and points.place is None
-    coefficients = path.coefficients if plain else path.refined(points.time).coefficients
-    heads, dk = series.shape[1], series.shape[-1]
+    heads: int,
+    nodes: int,
+) -> tuple[Float[Tensor, "batch query d"], Float[Tensor, " batch"]]:
+    """Output and tail of :func:`contiformer.nn.reference.attend`."""
+    assert isinstance(field, SigmoidField)
+    pieces = Pieces(edges)
+    initial = torch.stack([k, v]).transpose(1, 2).contiguous()
+    matrix = torch.as_tensor(hermite_to_chebyshev(nodes), dtype=k.dtype)
+    shown = None if valid is None else valid.T
+    (series, values), squares = sweep.solve(
+        initial, times.T, pieces, matrix, rule.causal, heads, field.parameters, field.constants, shown
+    )
+    solved = Trajectories((series, values), squares, pieces, initial)
+    used = torch.ones_like(times, dtype=torch.bool).T[None] if valid is None else valid.T[None]
+    if rule.causal:
+        used = used & (edges.T[1:, None] > times.T)
+    points = Points.of(times, pieces, query_times, rule.causal)
+    same = points.place is None and path.knots.shape == times.shape and torch.equal(path.knots, times)
+    coefficients = path.coefficients if same else path.refined(points.time).coefficients
+    lengths = torch.full((len(times),), times.shape[1]) if valid is None else valid.sum(1)
     seed = int(torch.randint(2**62, ())) if rule.dropout > 0 else 0
-    problem = _Problem(points, pieces.edges.double().contiguous(), lengths.contiguous(), rule, seed)
-    out = _Attention.apply(series, values, coefficients.unflatten(-1, (heads, dk)), key.unflatten(-1, (heads, dk)), problem)
-    return out.flatten(2)
+    problem = _Problem(points, edges.double().contiguous(), lengths, rule, seed)
+    split = (heads, k.shape[-1] // heads)
+    out = _Attention.apply(series, values, coefficients.unflatten(-1, split), k.unflatten(-1, split), problem)
+    return out.flatten(2), solved.tail(used)
 
 
 class _Attention(torch.autograd.Function):

@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from contiformer.nn import fused_knots
 from contiformer.nn.attention_inputs import Keys, Rows
 from contiformer.nn.dropout import drop
 from contiformer.nn.heads import split_heads
@@ -53,8 +52,6 @@ def spectral_attention(
     summed = rule.continuous_scores and rule.rule == "exact"
     keep_weights = batch * heads * queries.shape[1] * length <= KEEP_WEIGHTS
     order = back = None
-    if distinct and not return_weights and fused_knots.applies(path, keys, query_times, rule):
-        return fused_knots.fused_attention(path, keys, query_times, rule, keep_weights), None
     if query_times is None and distinct and keys.pieces.count == 1:
         sums = CellSums.at_knots(path, keys) if summed else None
         if sums is not None and rule.normalized and not return_weights:

@@ -13,6 +13,8 @@ from jaxtyping import Float
 from numpy.polynomial import chebyshev as series
 from torch import Tensor
 
+from contiformer.paths.tables import table
+
 
 def chebyshev_basis(x: Float[Tensor, "*shape"], count: int) -> Float[Tensor, "*shape count"]:
     """``T_0(x) .. T_{count-1}(x)`` along a new last dimension, by ``T_{m+1} = 2 x T_m - T_{m-1}``.
@@ -63,7 +65,7 @@ def running_mean_matrix(anchor: Float[Tensor, "*shape"], terms: int) -> Float[Te
         >>> mean.tolist()
         [0.0, 0.5]
     """
-    constant = torch.as_tensor(_mean_of_products(terms), dtype=anchor.dtype, device=anchor.device)
+    constant = table(_mean_of_products(terms), anchor)
     return (chebyshev_basis(anchor, terms) @ constant.flatten(1)).unflatten(-1, (terms, terms))
 
 

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from contiformer.paths.tables import traced
+
 Interpolation = Literal["linear", "cubic", "hermite"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
 
@@ -22,7 +24,7 @@ class PiecewisePolynomial:
     """A path ``p(t) = Σ_k coefficients[n, k] s^k`` with ``s = (t - t_n) / (t_{n+1} - t_n)`` on cell ``n``.
 
     There are as many cells as knots: the last one, which starts at the last knot, holds its value for ever.
-    Before the first knot the first value is held.
+    Before the first knot the first value is held. Of knots that coincide, all have the value there.
 
     Shapes: knots [B, N] (not decreasing; repeated knots bound empty cells), coefficients [B, N, K, d].
     """
@@ -34,17 +36,20 @@ class PiecewisePolynomial:
         self, t: Float[Tensor, "batch query"]
     ) -> tuple[Int[Tensor, "batch query"], Float[Tensor, "batch query"]]:
         """The cell of each time and the local variable ``s`` there; ``s`` is differentiable in ``t``."""
-        last = self.knots.shape[1] - 1
-        cell = torch.searchsorted(self.knots.contiguous(), t.detach().contiguous(), right=True).sub(1).clamp(0, last)
+        cell = (count_until(self.knots, t) - 1).clamp(min=0)
         return cell, self.local(t, cell)
 
+    def cell(self, number: Int[Tensor, "batch query"]) -> tuple[Tensor, Tensor]:
+        """Start and length of the cells with these numbers; 1 for the length of empty ones and the last."""
+        following = (number + 1).clamp(max=self.knots.shape[1] - 1)
+        start = self.knots.gather(1, number)
+        length = self.knots.gather(1, following) - start
+        return start, length.masked_fill(length <= 0, 1.0)
+
     def local(self, t: Float[Tensor, "batch query"], cell: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query"]:
-        """``s`` of time ``t`` in the given cell, clamped to [0, 1]; zero in empty cells and in the last one."""
-        last = self.knots.shape[1] - 1
-        start = self.knots.gather(1, cell)
-        length = self.knots.gather(1, (cell + 1).clamp(max=last)) - start
-        proper = length > 0
-        return torch.where(proper, (t - start) / torch.where(proper, length, 1.0), 0.0).clamp(0.0, 1.0)
+        """``s`` of time ``t`` in the given cell, clamped to [0, 1]."""
+        start, length = self.cell(cell)
+        return ((t - start) / length).clamp(0.0, 1.0)
 
     def __call__(self, t: Float[Tensor, "batch query"]) -> Float[Tensor, "batch query d"]:
         """Values at the times ``t`` [B, Q] -> [B, Q, d], differentiable in ``t`` and in the coefficients."""
@@ -57,8 +62,7 @@ class PiecewisePolynomial:
 
     def _terms(self, cell: Int[Tensor, "batch query"]) -> list[Float[Tensor, "batch query d"]]:
         """The coefficients of each of the given cells, by power."""
-        power, width = self.coefficients.shape[2:]
-        return list(self.coefficients.gather(1, cell[..., None, None].expand(-1, -1, power, width)).unbind(2))
+        return list(pick_rows(self.coefficients, cell).unbind(2))
 
     def refined(self, points: Float[Tensor, "batch points"]) -> PiecewisePolynomial:
         """The same path with a cell from each of the points to the next: they do not decrease, and include the knots.
@@ -74,6 +78,30 @@ class PiecewisePolynomial:
             for k in range(len(terms) - 2, done - 1, -1):
                 terms[k] = terms[k] + begin * terms[k + 1]
         return PiecewisePolynomial(points, torch.stack([term * part**j for j, term in enumerate(terms)], dim=2))
+
+
+def count_until(knots: Float[Tensor, "batch knots"], t: Float[Tensor, "batch query"]) -> Int[Tensor, "batch query"]:
+    """How many of the sorted knots are at or before each time.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.paths.interpolation import count_until
+        >>> count_until(torch.tensor([[0.0, 1.0]]), torch.tensor([[-1.0, 0.0, 0.5, 1.0]])).tolist()
+        [[0, 1, 1, 2]]
+    """
+    knots, t = knots.detach(), t.detach()
+    # by comparisons where they are few: an ONNX file, torch.func.vmap and accelerators have no search
+    if traced(knots, t) or knots.shape[1] <= 64:
+        return (knots.unsqueeze(1) <= t.unsqueeze(2)).sum(-1)
+    return torch.searchsorted(knots.contiguous(), t.contiguous(), right=True)
+
+
+def pick_rows(
+    x: Float[Tensor, "batch rows *shape"], index: Int[Tensor, "batch some"]
+) -> Float[Tensor, "batch some *shape"]:
+    """Rows of each sequence at the given positions."""
+    shape = x.shape[2:]
+    return x.gather(1, index.view(*index.shape, *(1 for _ in shape)).expand(*index.shape, *shape))
 
 
 def interpolate(
@@ -106,13 +134,25 @@ def interpolate(
     """
     if kind not in INTERPOLATIONS:
         raise ValueError(f"interpolation must be one of {INTERPOLATIONS}, got {kind!r}")
-    if not distinct:
-        times, values, lengths = _merge_equal_times(times, values, lengths)
+    if distinct:
+        return PiecewisePolynomial(times, _coefficients(kind, times, values, None))
+    merged, means, count, group = _merge_equal_times(times, values, lengths)
+    coefficients = _coefficients(kind, merged, means, count)
+    return PiecewisePolynomial(merged.gather(1, group), pick_rows(coefficients, group))
+
+
+def _coefficients(
+    kind: Interpolation,
+    times: Float[Tensor, "batch knots"],
+    values: Float[Tensor, "batch knots d"],
+    lengths: Int[Tensor, " batch"] | None,
+) -> Float[Tensor, "batch knots power d"]:
+    """Coefficients of every cell between distinct knots; behind the last one, knots repeat it."""
     knots = times.shape[1]
     following = torch.cat([values[:, 1:], values[:, -1:]], dim=1)
     rise = following - values
     if kind == "linear":
-        return PiecewisePolynomial(times, torch.stack([values, rise], dim=2))
+        return torch.stack([values, rise], dim=2)
     width = torch.cat([times[:, 1:] - times[:, :-1], torch.zeros_like(times[:, :1])], dim=1)
     width = width.to(values.dtype).unsqueeze(-1)
     proper = width > 0
@@ -129,32 +169,32 @@ def interpolate(
         start = rise - scale * (2 * curvature + after)
         square, cube = 3 * scale * curvature, scale * (after - curvature)
     flat = [torch.where(proper, term, 0.0) for term in (start, square, cube)]
-    return PiecewisePolynomial(times, torch.stack([values, *flat], dim=2))
+    return torch.stack([values, *flat], dim=2)
 
 
 def _merge_equal_times(
-    times: Tensor, values: Tensor, lengths: Tensor | None
-) -> tuple[Tensor, Tensor, Int[Tensor, " batch"]]:
-    """Distinct knots at the front of each row, means of values that share a time, the last knot repeated behind."""
-    batch, knots, width = values.shape
+    times: Float[Tensor, "batch knots"], values: Float[Tensor, "batch knots d"], lengths: Int[Tensor, " batch"] | None
+) -> tuple[Tensor, Tensor, Int[Tensor, " batch"], Int[Tensor, "batch knots"]]:
+    """Distinct knots at the front of each row, the last one repeated behind them; and where each knot went.
+
+    Values that share a time are replaced by their mean.
+    """
+    batch, knots, _ = values.shape
+    index = torch.arange(knots, device=times.device)
     if lengths is None:
         lengths = torch.full((batch,), knots, device=times.device)
-    index = torch.arange(knots, device=times.device)
     valid = index < lengths[:, None]
-    fresh = torch.ones_like(valid)
-    fresh[:, 1:] = times[:, 1:] > times[:, :-1]
-    group = (fresh & valid).cumsum(1) - 1
-    count = torch.zeros_like(times, dtype=values.dtype).scatter_add(1, group, valid.to(values.dtype))
-    total = torch.zeros_like(values).scatter_add(
-        1, group[..., None].expand(-1, -1, width), torch.where(valid[..., None], values, 0.0)
-    )
-    mean = total / count.clamp(min=1)[..., None]
+    fresh = torch.cat([torch.ones_like(valid[:, :1]), times[:, 1:] > times[:, :-1]], 1) & valid
+    group = fresh.cumsum(1) - 1
+    count = torch.zeros_like(values[..., 0]).scatter_add(1, group, valid.to(values.dtype))
+    shown = torch.where(valid[..., None], values, 0.0)
+    mean = torch.zeros_like(values).scatter_add(1, group[..., None].expand_as(values), shown)
+    mean = mean / count.clamp(min=1)[..., None]
     # only the first row of a group gives its time: the others would count again in the gradient
-    slot = torch.where(fresh & valid, group, knots)
-    merged = times.new_zeros(batch, knots + 1).scatter(1, slot, times)[:, :knots]
+    merged = torch.zeros_like(times).scatter_add(1, group, torch.where(fresh, times, 0.0))
     distinct = group[:, -1] + 1
     keep = torch.minimum(index.expand_as(group), distinct[:, None] - 1)
-    return merged.gather(1, keep), mean.gather(1, keep[..., None].expand(-1, -1, width)), distinct
+    return merged.gather(1, keep), pick_rows(mean, keep), distinct, group
 
 
 def _natural_curvature(
@@ -169,7 +209,7 @@ def _natural_curvature(
     """
     knots = width.shape[1]
     index = torch.arange(knots, device=width.device)
-    last = torch.as_tensor(lengths, device=width.device).reshape(-1, 1) - 1
+    last = (lengths if isinstance(lengths, int) else lengths.unsqueeze(1)) - 1
     inner = ((index > 0) & (index < last)).unsqueeze(-1).expand_as(proper)
     slope = torch.where(proper, rise / width, 0.0)
     previous = torch.cat([width[:, :1], width[:, :-1]], dim=1)

@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from contiformer.paths.chebyshev import chebyshev_basis, hermite_nodes, hermite_to_chebyshev
+from contiformer.paths.runge_kutta import runge_kutta_step
+from contiformer.paths.tables import table
 
 #: Stacked fields: (t [n, B, 1], states [S, n, B, d]) -> derivatives [S, n, B, d], one field for each of the S states.
 StackedField = Callable[[Tensor, Tensor], Tensor]
@@ -49,12 +51,20 @@ class Pieces:
         """The piece that holds each time; times outside the window belong to the nearest piece."""
         if self.count == 1:
             return torch.zeros_like(t, dtype=torch.long)
-        inner = self.edges[:, 1:-1].contiguous()
-        flat = t.detach().reshape(t.shape[0], -1).contiguous()
-        piece = torch.searchsorted(inner, flat, right=True)
-        # the end of a sequence belongs to its last piece, not to an empty one that stands behind it
-        last = (self.half_lengths > 0).sum(1, keepdim=True).sub(1).clamp(min=0)
-        return torch.minimum(piece, last).reshape(t.shape)
+        inner = self._inner.view(len(t), *(1 for _ in t.shape[1:]), -1)
+        return (t.detach().unsqueeze(-1) >= inner).sum(-1)
+
+    @property
+    def _inner(self) -> Float[Tensor, "batch inner"]:
+        """Edges between pieces; infinity for those at the end of a window, behind which pieces are empty."""
+        inner = self.edges[:, 1:-1]
+        return inner.masked_fill(inner >= self.edges[:, -1:], torch.inf)
+
+    def unit(self, t: Float[Tensor, "batch rows pieces points"]) -> Float[Tensor, "batch rows pieces points"]:
+        """The variable ``x`` on each piece, of times on it; zero on empty pieces."""
+        half = self.half_lengths[:, None, :, None]
+        empty = half <= 0
+        return ((t - self.edges[:, None, :-1, None]) / half.masked_fill(empty, 1.0) - 1).masked_fill(empty, 0.0)
 
     def local(self, t: Float[Tensor, " batch *shape"], piece: Int[Tensor, " batch *shape"]) -> Float[Tensor, "..."]:
         """The variable ``x`` of time ``t`` on the given piece, clamped to [-1, 1]."""
@@ -65,7 +75,29 @@ class Pieces:
         proper = half > 0
         x = torch.where(proper, (t - start) / torch.where(proper, half, 1.0) - 1, 0.0)
         # rounding may put the window's last time beyond 1: move it back, but keep its derivative
-        return x + (x.clamp(-1.0, 1.0) - x).detach() if x.requires_grad else x.clamp_(-1.0, 1.0)
+        return x + (x.clamp(-1.0, 1.0) - x).detach()
+
+    def clamp(self, t: Float[Tensor, "batch rows"]) -> Float[Tensor, "batch rows pieces"]:
+        """Each time clamped to each piece; only on its own piece does it keep its derivative."""
+        own = torch.arange(self.count, device=t.device) == self.locate(t).unsqueeze(-1)
+        bounded = torch.minimum(torch.maximum(t.detach()[..., None], self.edges[:, None, :-1]), self.edges[:, None, 1:])
+        return torch.where(own, t.unsqueeze(-1), bounded)
+
+    def shares(
+        self, start: Float[Tensor, "batch rows"], length: Float[Tensor, "batch rows"]
+    ) -> Float[Tensor, "batch rows edges"]:
+        """Where the edges cut intervals, as a share of their length: 0 before an interval, 1 behind it.
+
+        An interval of length zero lies in one piece as a whole.
+        """
+        first, last = torch.zeros_like(start).unsqueeze(-1), torch.ones_like(start).unsqueeze(-1)
+        if self.count == 1:
+            return torch.cat([first, last], -1)
+        from_start = self._inner[:, None] - start.unsqueeze(-1)
+        length = length.unsqueeze(-1).expand_as(from_start)
+        cut = (from_start > 0) & (from_start < length)
+        inner = torch.where(cut, from_start.where(cut, 0.0) / length.where(cut, 1.0), (from_start > 0).to(start.dtype))
+        return torch.cat([first, inner, last], -1)
 
 
 def window_pieces(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], length: float, limit: int) -> Pieces:
@@ -89,6 +121,11 @@ def fixed_pieces(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], l
         )
     step = torch.arange(count + 1, device=start.device, dtype=start.dtype)
     return Pieces(start[:, None] + step * length)
+
+
+def single_piece(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], least: float) -> Pieces:
+    """One piece for each window, at least so long: what the values are does not change its shape."""
+    return Pieces(torch.stack([start, torch.maximum(end, start + least)], dim=1))
 
 
 @dataclass(frozen=True)
@@ -153,7 +190,7 @@ def nodes_for_degree(degree: int) -> int:
     return max(2, degree // 2 + 1)
 
 
-def solve_trajectories(
+def solve_trajectories_fast(
     field: StackedField,
     initial: Float[Tensor, "states obs batch d"],
     times: Float[Tensor, "obs batch"],
@@ -200,6 +237,70 @@ def solve_trajectories(
     return Trajectories.of(coefficients.view(pieces.count, 2 * nodes, *initial.shape), pieces, initial, heads)
 
 
+def solve_trajectories(
+    field: StackedField,
+    initial: Float[Tensor, "states batch obs d"],
+    times: Float[Tensor, "batch obs"],
+    pieces: Pieces,
+    nodes: int,
+    *,
+    causal: bool = False,
+) -> Float[Tensor, "states batch obs pieces terms d"]:
+    """Coefficients of the trajectories through ``initial`` at ``times``: ``k_i(t) = Σ_m c_{i,p,m} T_m(x_p(t))``.
+
+    One schedule serves all observations. Of the ``G`` nodes of all pieces let ``g`` lie before ``t_i``. In step ``s``
+    the trajectory moves on to node ``g + s``; behind the last one it begins again at ``t_i`` and moves to node
+    ``G - 1 - s``. A step is Runge-Kutta's; the slope at its end is the first stage of the next one, and with the value
+    there gives two coefficients for each node.
+
+    A causal model reads a trajectory only after its observation: nothing moves before the observation's own piece,
+    where a solution may run away.
+    """
+    grid = node_times(pieces, nodes)
+    total, steps, dtype = grid.shape[1], substeps_for(nodes), initial.dtype
+    before = (grid[:, None, :] < times.detach().unsqueeze(-1)).sum(-1)
+    earliest = pieces.edges.gather(1, pieces.locate(times)) if causal else grid[:, :1]
+    first = field(times.to(dtype).unsqueeze(-1), initial)
+    state, slope, now = initial, first, times
+    states, slopes = [], []
+    for step in range(total):
+        again = before + step == total
+        state, slope = (torch.where(again.unsqueeze(-1), x, y) for x, y in ((initial, state), (first, slope)))
+        now = torch.where(again, times, now)
+        node = torch.where(before + step < total, before + step, total - 1 - step)
+        target = torch.maximum(grid.gather(1, node), earliest)
+        h = (target - now) / steps
+        for sub in range(steps):
+            state, slope = _advance(field, state, slope, now + sub * h, h)
+        now = target
+        states.append(state)
+        slopes.append(slope)
+    # node m was reached in step m - g or, before the observation, G - 1 - m; the edge between two pieces is in both
+    within = torch.arange(nodes, device=times.device)
+    node = (torch.arange(pieces.count, device=times.device)[:, None] * (nodes - 1) + within).flatten()
+    before = before.unsqueeze(-1)
+    reached = torch.where(node >= before, node - before, total - 1 - node)
+    matrix = table(hermite_to_chebyshev(nodes), initial)
+    half = pieces.half_lengths.to(dtype)[:, None, :, None, None]
+    coefficients = initial.new_zeros(())
+    for data, part, scale in ((states, matrix[:, :nodes], None), (slopes, matrix[:, nodes:], half)):
+        along = torch.stack(data, 3)
+        at = along.gather(3, reached[None, ..., None].expand(len(initial), -1, -1, -1, along.shape[-1]))
+        terms = part @ at.unflatten(3, (pieces.count, nodes))
+        coefficients = coefficients + (terms if scale is None else scale * terms)
+    return coefficients
+
+
+def _advance(field: StackedField, x: Tensor, slope: Tensor, t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """Value and slope after one Runge-Kutta step of length ``h``, which begins with the slope there."""
+
+    def at(share: float) -> Tensor:
+        return (t + share * h).to(x.dtype).unsqueeze(-1)
+
+    after = runge_kutta_step(lambda y, c: field(at(c), y) if c else slope, x, h.to(x.dtype).unsqueeze(-1))
+    return after, field(at(1.0), after)
+
+
 def _coefficient_matrix(nodes: int, like: Tensor) -> Float[Tensor, "terms data"]:
     """From values and derivatives at the nodes to Chebyshev coefficients."""
     return torch.as_tensor(hermite_to_chebyshev(nodes), dtype=like.dtype, device=like.device)
@@ -207,7 +308,7 @@ def _coefficient_matrix(nodes: int, like: Tensor) -> Float[Tensor, "terms data"]
 
 def node_times(pieces: Pieces, nodes: int) -> Float[Tensor, "batch grid"]:
     """The nodes of all pieces in order, the edge between two pieces once."""
-    x = torch.as_tensor(hermite_nodes(nodes), dtype=pieces.edges.dtype, device=pieces.edges.device)
+    x = table(hermite_nodes(nodes), pieces.edges)
     inner = pieces.edges[:, :-1, None] + (x[:-1] + 1) * pieces.half_lengths[..., None]
     return torch.cat([inner.flatten(1), pieces.edges[:, -1:]], dim=1)
 

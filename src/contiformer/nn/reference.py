@@ -1,0 +1,358 @@
+"""Continuous-time attention as plain tensor operations, in the order of the paper's formulas.
+
+This listing is the oracle of the compiled kernel and serves wherever the kernel does not: any device and dtype,
+``torch.compile``, ``torch.export``, ONNX and ``torch.func``. Shapes depend on shapes only, never on values.
+
+Dimensions: B sequences, N keys, Q queries, H heads of width dk, P pieces of time, M terms of a series on a piece.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
+
+from contiformer.nn.dropout import drop
+from contiformer.nn.heads import join_heads, split_heads
+from contiformer.nn.rules import AttentionRule
+from contiformer.paths.chebyshev import chebyshev_basis, running_mean_matrix
+from contiformer.paths.interpolation import PiecewisePolynomial, count_until, pick_rows
+from contiformer.paths.quadrature import gauss_legendre
+from contiformer.paths.tables import table
+from contiformer.paths.trajectories import Pieces, StackedField, evaluate_basis, solve_trajectories
+
+
+class _Queries(NamedTuple):
+    """The query path at the query times and, for exact scores, integrated against the basis of the trajectories."""
+
+    time: Float[Tensor, "batch query"]
+    knot: Int[Tensor, "batch query"] | None  # the last knot at or before each query, -1 before the first
+    value: Float[Tensor, "batch heads query dk"]
+    cells: Float[Tensor, "batch heads knots pmd"] | None  # means of T_m q from each knot to the next
+    parts: tuple[Float[Tensor, "batch heads query pmd"], ...]  # from the knot before to the query, and on to the next
+
+
+def attend(
+    path: PiecewisePolynomial,
+    k: Float[Tensor, "batch keys d"],
+    v: Float[Tensor, "batch keys d"],
+    times: Float[Tensor, "batch keys"],
+    valid: Bool[Tensor, "batch keys"] | None,
+    query_times: Float[Tensor, "batch query"] | None,
+    edges: Float[Tensor, "batch edges"],
+    field: StackedField,
+    rule: AttentionRule,
+    heads: int,
+    nodes: int,
+    *,
+    return_weights: bool = False,
+    block: int | None = None,
+) -> tuple[Float[Tensor, "batch query d"], Float[Tensor, "batch heads query keys"] | None, Float[Tensor, " batch"]]:
+    """Attend from the query path to the keys: outputs, weights on request, and the tail of each sequence's series.
+
+    Args:
+        path: of the queries; its knots are ``times``.
+        k, v: keys and values at their own times.
+        times: not decreasing, in float64 where the device has it; padding behind the valid keys repeats the last time.
+        valid: the keys that may be attended to; None: all.
+        query_times: in any order; None: ``times``.
+        edges: of the pieces of time, on each of which a trajectory is one series.
+        field: of the stacked trajectories: those of keys and of values, as far as the rule makes them continuous.
+        nodes: per piece; a series has twice as many terms.
+        block: keys that are worked on at a time, to save memory; None: all.
+    """
+    pieces = Pieces(edges.detach())
+    queries = _read_path(path, query_times, pieces, rule, heads, 2 * nodes)
+
+    def attend_to(start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Attention to some of the keys: output, weights, log of the sum of exponentials, and sums for the tail."""
+        time, key, value = times[:, start:stop], k[:, start:stop], v[:, start:stop]
+        shown = torch.ones_like(time, dtype=torch.bool) if valid is None else valid[:, start:stop]
+        gap = queries.time[:, :, None] - time[:, None, :]
+        allowed = shown[:, None, :] & (gap >= 0) if rule.causal else shown[:, None, :]
+        # trajectories k_i(t) and v_i(t) of the keys, as series on every piece
+        curves = [x for x, moves in ((key, rule.continuous_scores), (value, rule.continuous_values)) if moves]
+        sizes, key_series, value_series = times.new_zeros(3, 1, len(k), pieces.count), None, None
+        if curves:
+            initial = torch.stack(curves)
+            series = solve_trajectories(field, initial, time, pieces, nodes, causal=rule.causal)
+            sizes = _sizes(series, initial, time, shown, pieces, rule.causal)
+            key_series = series[0] if rule.continuous_scores else None
+            value_series = series[-1] if rule.continuous_values else None
+        # scores α_i(u): means of q·k_i over [t_i, u]
+        scores = _scores(queries, path, key, key_series, time, start, gap, pieces, rule, heads)
+        scores = (scores * rule.scale(k.shape[-1] // heads)).masked_fill(
+            ~allowed.unsqueeze(1), torch.finfo(k.dtype).min
+        )
+        # a query that may attend to nothing gets weights of zero
+        weights = scores.softmax(-1) * allowed.unsqueeze(1)
+        # output: weighted sum of the means of v_i over [t_i, u]
+        dropped = drop(weights, rule.dropout)
+        out = _weighted_values(dropped, queries, value, value_series, time, gap, pieces, rule, heads)
+        return out, weights, scores.logsumexp(-1, keepdim=True) if block else weights, sizes
+
+    if block is None:
+        out, weights, _, sizes = attend_to(0, k.shape[1])
+        return join_heads(out), weights if return_weights else None, _tail(sizes)
+    parts = []
+    for start in range(0, k.shape[1], block):
+        bounds = (start, min(start + block, k.shape[1]))
+        again = torch.is_grad_enabled()
+        parts.append(checkpoint(attend_to, *bounds, use_reentrant=False) if again else attend_to(*bounds))
+    outs, _, sums, sizes_of = zip(*parts, strict=True)
+    # a softmax over all keys is the softmax of each block, times the block's share of the sum of exponentials
+    out = (torch.stack(sums).softmax(0) * torch.stack(outs)).sum(0)
+    return join_heads(out), None, _tail(torch.stack(sizes_of).sum(0))
+
+
+def _read_path(
+    path: PiecewisePolynomial,
+    query_times: Tensor | None,
+    pieces: Pieces,
+    rule: AttentionRule,
+    heads: int,
+    terms: int,
+) -> _Queries:
+    """Everything about the queries that does not depend on a key."""
+    knots, at_knots = path.knots, path.coefficients[:, :, 0]
+    exact = rule.continuous_scores and rule.rule == "exact"
+    step = torch.cat([knots[:, 1:] - knots[:, :-1], torch.zeros_like(knots[:, :1])], 1)
+    cells = _basis_means(path, None, knots, step, pieces, terms, heads) if exact else None
+    if query_times is None:
+        return _Queries(knots, None, split_heads(at_knots, heads), cells, ())
+    knot = count_until(knots, query_times) - 1
+    before = knot.clamp(min=0)
+    parts: tuple[Tensor, ...] = ()
+    if exact:
+        after = (knot + 1).clamp(max=knots.shape[1] - 1)
+        start = torch.where(knot < 0, query_times, knots.gather(1, before))
+        stop = torch.where(after == knot, query_times, knots.gather(1, after))
+        # before the first knot the path is held, in a causal model between knots too: the next one is not known yet
+        held = (knot < 0) | rule.causal
+        parts = (_basis_means(path, (before, held), start, query_times - start, pieces, terms, heads),)
+        if not rule.causal:
+            parts += (_basis_means(path, (before, held), query_times, stop - query_times, pieces, terms, heads),)
+    value = pick_rows(at_knots, before) if rule.causal else path(query_times)
+    return _Queries(query_times, knot, split_heads(value, heads), cells, parts)
+
+
+def _basis_means(
+    path: PiecewisePolynomial,
+    cell: tuple[Int[Tensor, "batch rows"], Bool[Tensor, "batch rows"]] | None,
+    start: Float[Tensor, "batch rows"],
+    length: Float[Tensor, "batch rows"],
+    pieces: Pieces,
+    terms: int,
+    heads: int,
+) -> Float[Tensor, "batch heads rows pmd"]:
+    """Means of ``T_m(x_p(τ)) q(τ)`` over the part of an interval in each piece, as shares of the whole interval.
+
+    An interval lies in one cell of the path, so the integrand is a polynomial and the quadrature exact. ``cell``: its
+    number, and where the path is held at the cell's first value instead; None: interval n is cell n. Nothing is divided
+    by the length: the mean over an interval of length zero is the value there.
+    """
+    coefficients, power = path.coefficients, path.coefficients.shape[2]
+    nodes, weights = (table(x, start) for x in gauss_legendre((terms + power) // 2))
+    shares = pieces.shares(start, length)
+    width = (shares[..., 1:] - shares[..., :-1]).unsqueeze(-1)
+    at = shares[..., :-1].unsqueeze(-1) + width * nodes  # [B, rows, P, nodes], in [0, 1] along the interval
+    basis = chebyshev_basis(pieces.unit(start[..., None, None] + length[..., None, None] * at), terms)
+    s = at
+    if cell is not None:
+        number, held = cell
+        coefficients = pick_rows(coefficients.flatten(2), number).unflatten(2, coefficients.shape[2:])
+        begin, size = path.cell(number)
+        s = ((start - begin)[..., None, None] + length[..., None, None] * at) / size[..., None, None]
+        s = s.masked_fill(held[..., None, None], 0.0)
+    powers = torch.stack([width * weights * s**j for j in range(power)], -1)
+    numbers = (basis.mT @ powers).flatten(2, 3).to(coefficients.dtype)  # [B, rows, P M, power]
+    means = (numbers @ coefficients).unflatten(-1, (heads, -1))
+    return means.permute(0, 3, 1, 2, 4).flatten(3)
+
+
+def _scores(
+    queries: _Queries,
+    path: PiecewisePolynomial,
+    key: Float[Tensor, "batch keys d"],
+    series: Float[Tensor, "batch keys pieces terms d"] | None,
+    time: Float[Tensor, "batch keys"],
+    first: int,
+    gap: Float[Tensor, "batch query keys"],
+    pieces: Pieces,
+    rule: AttentionRule,
+    heads: int,
+) -> Float[Tensor, "batch heads query keys"]:
+    """``α_i(u)`` of the keys from number ``first`` on, by the rule."""
+    dtype = key.dtype
+    if series is None:
+        return queries.value @ split_heads(key, heads).mT
+    at_keys = path.coefficients[:, first : first + key.shape[1], 0]
+    own = (at_keys * key).unflatten(-1, (heads, -1)).sum(-1).transpose(1, 2).unsqueeze(2)  # q(t_i)·K_i
+    flat = series.unflatten(-1, (heads, -1)).permute(0, 4, 1, 2, 3, 5).flatten(3)
+    if rule.rule == "gauss":
+        mean = _gauss_scores(queries, path, series, time, gap, pieces, rule, heads)
+    elif rule.rule == "linear":
+        basis = evaluate_basis(pieces, queries.time, series.shape[3]).flatten(2).to(dtype)
+        here = (basis[:, None, ..., None] * queries.value.unsqueeze(3)).flatten(3)
+        mean = (own + here @ flat.mT) / 2
+    else:
+        mean = _exact_scores(queries, path, flat, own, time, first, rule.causal)
+    return mean if rule.normalize_scores else mean * gap.to(dtype).unsqueeze(1)
+
+
+def _exact_scores(
+    queries: _Queries,
+    path: PiecewisePolynomial,
+    series: Float[Tensor, "batch heads keys pmd"],
+    own: Float[Tensor, "batch heads 1 keys"],
+    time: Float[Tensor, "batch keys"],
+    first: int,
+    causal: bool,
+) -> Float[Tensor, "batch heads query keys"]:
+    """Means of ``q·k_i`` over ``[t_i, u]``: first at the knots, by sums over the cells between key and knot.
+
+    The sums run outwards from the key, never as a difference of two sums, so close times lose nothing. From the knot
+    towards a query the mean goes on by ``mean + share (part - mean)``, with the mean over that part and its share of
+    the interval: nothing is divided by a short length.
+    """
+    knots, dtype = path.knots, series.dtype
+    assert queries.cells is not None
+    step = torch.cat([knots[:, 1:] - knots[:, :-1], torch.zeros_like(knots[:, :1])], 1).to(dtype)
+    each = (queries.cells * step[:, None, :, None]) @ series.mT  # [B, H, knots, keys]: over the cell behind each knot
+    integral = pad(each.tril(-first), (0, 0, 1, -1)).cumsum(2)
+    if not causal:
+        integral = integral + each.triu(1 - first).flip(2).cumsum(2).flip(2)
+    distance = (knots[:, :, None] - time[:, None, :]).abs()
+    together = distance == 0
+    factor = distance.masked_fill(together, 1.0).reciprocal().to(dtype)
+    mean = torch.where(together.unsqueeze(1), own, integral * factor.unsqueeze(1))
+    if queries.knot is None:
+        return mean
+    number = torch.arange(first, first + time.shape[1], device=time.device)
+    beyond = number > queries.knot[..., None]  # [B, Q, keys]: keys after the query, which start from the next knot
+    row = queries.knot[..., None] + beyond
+    mean = mean.gather(2, row.unsqueeze(1).expand(-1, mean.shape[1], -1, -1))
+    part = queries.parts[0] @ series.mT
+    if not causal:
+        part = torch.where(beyond.unsqueeze(1), queries.parts[1] @ series.mT, part)
+    near = knots.gather(1, row.flatten(1)).view_as(row)
+    length, reach = queries.time[..., None] - near, near - time[:, None, :]
+    length, reach = (torch.where(beyond, -x, x) for x in (length, reach))
+    alone = reach == 0
+    share = torch.where(alone, 1.0, length / (reach + length).masked_fill(alone, 1.0)).to(dtype).unsqueeze(1)
+    # at the key's own time the mean is q(t_i)·K_i, with the derivative of the mean in time
+    part = torch.where((alone & (length == 0)).unsqueeze(1), part + (mean - part).detach(), part)
+    return mean + share * (part - mean)
+
+
+def _gauss_scores(
+    queries: _Queries,
+    path: PiecewisePolynomial,
+    series: Float[Tensor, "batch keys pieces terms d"],
+    time: Float[Tensor, "batch keys"],
+    gap: Float[Tensor, "batch query keys"],
+    pieces: Pieces,
+    rule: AttentionRule,
+    heads: int,
+) -> Float[Tensor, "batch heads query keys"]:
+    """``Σ_g w_g q(τ_g)·k_i(τ_g)`` with Gauss-Legendre points ``τ_g`` between every key and query."""
+    curves = series.flatten(2, 3).unflatten(-1, (heads, -1))
+    total = torch.zeros_like(gap, dtype=series.dtype).unsqueeze(1)
+    for node, weight in zip(*map(list, gauss_legendre(rule.points)), strict=True):
+        tau = time[:, None, :] + gap * float(node)
+        read = tau
+        if rule.causal and queries.knot is not None:
+            known = path.knots.gather(1, queries.knot.clamp(min=0))
+            read = torch.minimum(tau, known.unsqueeze(-1))
+        query = path(read.flatten(1)).unflatten(1, tau.shape[1:]).unflatten(-1, (heads, -1))
+        basis = evaluate_basis(pieces, tau, series.shape[3]).flatten(3).to(series.dtype)
+        curve = torch.einsum("bqnm,bnmhd->bqnhd", basis, curves)
+        total = total + float(weight) * (query * curve).sum(-1).permute(0, 3, 1, 2)
+    return total
+
+
+def _weighted_values(
+    weights: Float[Tensor, "batch heads query keys"],
+    queries: _Queries,
+    value: Float[Tensor, "batch keys d"],
+    series: Float[Tensor, "batch keys pieces terms d"] | None,
+    time: Float[Tensor, "batch keys"],
+    gap: Float[Tensor, "batch query keys"],
+    pieces: Pieces,
+    rule: AttentionRule,
+    heads: int,
+) -> Float[Tensor, "batch heads query dk"]:
+    """``Σ_i weights_i v̂_i(u)``: the mean of a series from ``t_i`` to ``u`` is a series in ``u`` itself."""
+    dtype, by_head = weights.dtype, split_heads(value, heads)
+    if series is None:
+        return weights @ by_head
+    if not rule.normalize_values:
+        weights = weights * gap.to(dtype).unsqueeze(1)
+    terms = series.shape[3]
+    if rule.rule == "gauss":
+        nodes = zip(*map(list, gauss_legendre(rule.points)), strict=True)
+        between = [w * evaluate_basis(pieces, time[:, None, :] + gap * x, terms).flatten(3) for x, w in nodes]
+        curves = series.flatten(2, 3).unflatten(-1, (heads, -1))
+        return torch.einsum("bhqn,bqnm,bnmhd->bhqd", weights, torch.stack(between).sum(0).to(dtype), curves)
+
+    def mix(weights: Tensor, series: Tensor) -> Tensor:
+        """Weighted sum of what each key has per slot [B, keys, slots, d] -> [B, H, Q, slots, dk]."""
+        columns = series.unflatten(-1, (heads, -1)).permute(0, 3, 1, 2, 4)
+        return (weights @ columns.flatten(3)).unflatten(-1, columns.shape[3:])
+
+    basis = evaluate_basis(pieces, queries.time, terms).flatten(2).to(dtype)[:, None, :, None, :]
+    if rule.rule == "linear":
+        return ((basis @ mix(weights, series.flatten(2, 3))).squeeze(3) + weights @ by_head) / 2
+    nearest = pieces.clamp(time)  # [B, keys, P]: where a mean over a piece begins
+    means = running_mean_matrix(pieces.unit(nearest.unsqueeze(-1)).squeeze(-1), terms).to(dtype) @ series
+    if pieces.count == 1:
+        return (basis @ mix(weights, means.flatten(2, 3))).squeeze(3)
+    # the integral from the key to the edge of the query's piece that is nearer to the key, piece by piece
+    low, high = pieces.edges[:, None, :-1], pieces.edges[:, None, 1:]
+    ends = chebyshev_basis(torch.stack([-torch.ones_like(low), torch.ones_like(low)]), terms).to(dtype)
+    to_left, to_right = ((e.unsqueeze(-2) @ means).squeeze(-2) for e in ends)
+    to_left, to_right = (
+        x * y.to(dtype).unsqueeze(-1) for x, y in ((to_left, nearest - low), (to_right, high - nearest))
+    )
+    carry = pad(to_right, (0, 0, 1, -1)).cumsum(2)
+    if not rule.causal:
+        carry = carry + pad(to_left, (0, 0, -1, 1)).flip(2).cumsum(2).flip(2)
+    piece = pieces.locate(queries.time)
+    inside = pieces.locate(time)[:, None, :] == piece[..., None]
+    edge = torch.where(gap > 0, pieces.edges.gather(1, piece)[..., None], pieces.edges.gather(1, piece + 1)[..., None])
+    factor = torch.where(inside, 0.0, 1 / gap.masked_fill(inside, 1.0))
+    share = torch.where(inside, 1.0, (queries.time[..., None] - edge) * factor)
+    out = (basis @ mix(weights * share.to(dtype).unsqueeze(1), means.flatten(2, 3))).squeeze(3)
+    slot = torch.nn.functional.one_hot(piece, pieces.count).to(dtype)[:, None, :, None, :]
+    return out + (slot @ mix(weights * factor.abs().to(dtype).unsqueeze(1), carry)).squeeze(3)
+
+
+@torch.no_grad()
+def _sizes(
+    series: Float[Tensor, "states batch keys pieces terms d"],
+    initial: Float[Tensor, "states batch keys d"],
+    time: Float[Tensor, "batch keys"],
+    shown: Bool[Tensor, "batch keys"],
+    pieces: Pieces,
+    causal: bool,
+) -> Float[Tensor, "three states batch pieces"]:
+    """Squares of the last two coefficients, of all, and of the initial values, summed over the keys that are read."""
+    used = shown.unsqueeze(-1) & (pieces.edges[:, None, 1:] > time.unsqueeze(-1)) if causal else shown.unsqueeze(-1)
+    last = (series[..., -1, :].abs() + series[..., -2, :].abs()).square().sum(-1)
+    start = initial.square().sum(-1, keepdim=True).expand_as(last)
+    return (torch.stack([last, series.square().sum((-1, -2)), start]) * used).sum(3)
+
+
+def _tail(sizes: Float[Tensor, "three states batch pieces"]) -> Float[Tensor, " batch"]:
+    """How large the last two coefficients are beside the curves: about the relative error of the series.
+
+    The largest over states and pieces. Curves that grow over a long window are measured by their size at the start,
+    which is where the others read them.
+    """
+    last, size, start = sizes
+    scale = torch.maximum(torch.minimum(start, size), 1e-3 * size).clamp(min=torch.finfo(sizes.dtype).tiny)
+    return (last / scale).sqrt().amax((0, 2))
