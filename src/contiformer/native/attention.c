@@ -57,21 +57,29 @@ typedef struct {
 } Attention;
 
 /* `count` rows and `vectors` vectors of c = start + x y, both constants; the sums run over k in order */
+#define TILE_LOOPS(Vector, per, count, many)                                                                                \
+    Vector sum[12] = {{0}};                                                                                                 \
+    if (start) UNROLL for (int r = 0; r < (count); r++)                                                                     \
+        UNROLL for (int v = 0; v < (many); v++) sum[r * (many) + v] = *(const Vector *)(start + r * start_row + v * (per)); \
+    for (long k = 0; k < inner; k++) {                                                                                      \
+        UNROLL for (int r = 0; r < (count); r++) {                                                                          \
+            const float factor = x[r * row + k * along];                                                                    \
+            UNROLL for (int v = 0; v < (many); v++)                                                                         \
+                sum[r * (many) + v] += factor * *(const Vector *)(y + k * y_row + v * (per));                               \
+        }                                                                                                                   \
+    }                                                                                                                       \
+    UNROLL for (int r = 0; r < (count); r++)                                                                                \
+        UNROLL for (int v = 0; v < (many); v++) *(Vector *)(c + r * c_row + v * (per)) = sum[r * (many) + v];
+
 INLINE void tile(
     const int count, const int vectors, long inner, const float *x, long row, long along, const float *y, long y_row,
     const float *start, long start_row, float *c, long c_row
 ) {
-    Lanes sum[12] = {{0}};
-    if (start) UNROLL for (int r = 0; r < count; r++)
-        UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] = AT(start + r * start_row, v * LANES);
-    for (long k = 0; k < inner; k++) {
-        UNROLL for (int r = 0; r < count; r++) {
-            const float factor = x[r * row + k * along];
-            UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] += factor * AT(y + k * y_row, v * LANES);
-        }
+    if (vectors == 2) {
+        TILE_LOOPS(Pair, 2 * LANES, count, 1)
+    } else {
+        TILE_LOOPS(Lanes, LANES, count, vectors)
     }
-    UNROLL for (int r = 0; r < count; r++)
-        UNROLL for (int v = 0; v < vectors; v++) PUT(c + r * c_row, v * LANES) = sum[r * vectors + v];
 }
 
 #define TILES(count, vectors) tile(count, vectors, inner, x, row, along, y, y_row, start, start_row, c, c_row)
@@ -156,10 +164,11 @@ DISPATCH static void transpose(long rows, long columns, const float *from, long 
 }
 
 /* The points from `first` to `last` - 1, the rows that ask there and the keys that begin there; `piece_key` and so many more are
-   the keys of the whole piece. The local series live on [low, high]; `alone`: that is the piece itself. */
+   the keys of the whole piece. They lie in
+   [begin, end]; their series live on [low, high]. `alone`: that is the piece itself, so series are those that were given. */
 typedef struct {
     long first, last, row, rows, key, keys, piece, piece_key, piece_keys, terms;
-    double low, high;
+    double begin, end, low, high;
     int alone;
 } Block;
 
@@ -317,10 +326,11 @@ INLINE void find_blocks(const Attention *w, long batch, Work *work) {
         for (block->key = key; key < length && work->place[key] < block->last; key++) block->keys++;
         for (block->row = row; row < rows && work->asked[row] < block->last; row++) block->rows++;
         const int same_before = j > 0 && block[-1].piece == block->piece;
-        block->alone = !same_before && (j + 1 == work->blocks || block[1].piece != block->piece);
-        block->low = block->alone ? edges[block->piece] : time[block->first];
-        block->high = block->alone ? edges[block->piece + 1] : time[MIN(block->last, w->points - 1)];
-        if (w->when && j + 1 == work->blocks && rows) block->high = MAX(block->high, work->when[rows - 1]);
+        /* what is known at a time must not depend on later ones, so in a causal model no block has an interval of its own */
+        block->alone = w->causal || (!same_before && (j + 1 == work->blocks || block[1].piece != block->piece));
+        block->begin = time[block->first], block->end = time[MIN(block->last, w->points - 1)];
+        block->low = block->alone ? edges[block->piece] : block->begin;
+        block->high = block->alone ? edges[block->piece + 1] : block->end;
         block->piece_key = same_before ? block[-1].piece_key : block->key;
         for (long k = j; k >= 0 && work->block[k].piece == block->piece; k--)
             work->block[k].piece_keys = key - block->piece_key;
@@ -547,8 +557,9 @@ INLINE void expand_columns(
             }
 }
 
-/* How many terms the series of a piece need on a block: what is left out is `cut` of them, in the root mean square. */
-INLINE long terms_for(const Attention *w, long count, const float *expand, const float *from, long from_row, long width) {
+/* How many terms the series of a piece need on a block: what is left out is `cut` of them, in the root mean
+   square. */
+INLINE long terms_for(const Attention *w, double cut, long count, const float *expand, const float *from, long from_row, long width) {
     const long terms = w->terms;
     double size[terms], all = 0, lost = 0;
     for (long m = 0; m < terms; m++) {
@@ -563,7 +574,7 @@ INLINE long terms_for(const Attention *w, long count, const float *expand, const
         double next = 0;
         for (long m = few - 1; m < terms; m++) next += fabs(expand[(few - 1) * terms + m]) * size[m];
         lost += next;
-        if (!(lost <= w->cut * sqrt(all))) break;
+        if (!(lost <= cut * sqrt(all))) break;
     }
     return few;
 }
@@ -702,11 +713,12 @@ INLINE void read_head(const Attention *w, long item, Work *work, int backward) {
     for (long j = 0; j < work->blocks; j++) {
         Block *block = work->block + j;
         block->terms = w->terms;
-        if (block->alone) continue;
+        if (w->causal) continue;
         const float *expand = expansion(w, work, block), *series = w->series + series_at(w, item, 0, block->piece);
-        const long few = terms_for(w, length, expand, series, w->pieces * keys, dk);
+        const double cut = block->alone ? 0 : w->cut;
+        const long few = terms_for(w, cut, length, expand, series, w->pieces * keys, dk);
         const float *means = work->means + block->piece * values;
-        const long other = terms_for(w, length, expand, means, w->pieces * values, w->value_width);
+        const long other = terms_for(w, cut, length, expand, means, w->pieces * values, w->value_width);
         block->terms = MAX(few, other);
     }
     find_moments(w, item, work);
@@ -842,7 +854,7 @@ INLINE void find_integrals(const Attention *w, Work *work, const Block *block, c
 INLINE void find_scores(const Attention *w, Work *work, const Block *block, const Tile *tile, long first, long count) {
     const long width = tile->end - tile->begin, all = padded(width);
     const double *restrict there = work->key_time + tile->begin;
-    const double origin = tile->side == LEFT ? block->low : block->high;
+    const double origin = tile->side == LEFT ? block->begin : block->end;
     const float scale = w->scale, *restrict own = work->own + tile->begin;
     float *restrict gap = work->gap;
     if (tile->side != INSIDE)

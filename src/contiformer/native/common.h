@@ -8,7 +8,7 @@
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#define DISPATCH __attribute__((target_clones("arch=x86-64-v3", "default")))
+#define DISPATCH __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define DISPATCH
 #endif
@@ -16,6 +16,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define LANES 8
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float))));
+/* Two of them, which a processor may have registers for. */
+typedef float Pair __attribute__((vector_size(2 * LANES * sizeof(float)), aligned(sizeof(float))));
 #define AT(p, j) (*(const Lanes *)((p) + (j)))
 #define PUT(p, j) (*(Lanes *)((p) + (j)))
 

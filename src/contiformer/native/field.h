@@ -18,19 +18,24 @@
 /* Widths are a multiple of LANES. */
 
 /* `vectors` vectors of y += x M from column j on, for x, y [count, d] and M [d, d]; count and vectors are constants */
+#define BLOCK_LOOPS(Vector, per, count, many)                                                                                  \
+    Vector sum[GROUP * 2 > 8 ? GROUP * 2 : 8];                                                                                 \
+    UNROLL for (int r = 0; r < (count); r++)                                                                                   \
+        UNROLL for (int v = 0; v < (many); v++) sum[r * (many) + v] = *(const Vector *)(y + r * d + j + v * (per));            \
+    for (long k = 0; k < d; k++) {                                                                                             \
+        const float *row = M + k * d + j;                                                                                      \
+        UNROLL for (int r = 0; r < (count); r++)                                                                               \
+            UNROLL for (int v = 0; v < (many); v++) sum[r * (many) + v] += x[r * d + k] * *(const Vector *)(row + v * (per));  \
+    }                                                                                                                          \
+    UNROLL for (int r = 0; r < (count); r++)                                                                                   \
+        UNROLL for (int v = 0; v < (many); v++) *(Vector *)(y + r * d + j + v * (per)) = sum[r * (many) + v];
+
 INLINE void add_block(const int count, const int vectors, long d, long j, const float *x, const float *M, float *y) {
-    Lanes sum[GROUP * 2 > 8 ? GROUP * 2 : 8];
-    UNROLL for (int r = 0; r < count; r++)
-        UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] = AT(y + r * d, j + v * LANES);
-    for (long k = 0; k < d; k++) {
-        const float *row = M + k * d + j;
-        UNROLL for (int r = 0; r < count; r++) {
-            const float factor = x[r * d + k];
-            UNROLL for (int v = 0; v < vectors; v++) sum[r * vectors + v] += factor * AT(row, v * LANES);
-        }
+    if (vectors % 2 == 0) {
+        BLOCK_LOOPS(Pair, 2 * LANES, count, vectors / 2)
+    } else {
+        BLOCK_LOOPS(Lanes, LANES, count, vectors)
     }
-    UNROLL for (int r = 0; r < count; r++)
-        UNROLL for (int v = 0; v < vectors; v++) PUT(y + r * d, j + v * LANES) = sum[r * vectors + v];
 }
 
 /* y += x M for x, y [count, d] */
@@ -52,14 +57,14 @@ INLINE void add_outer_products(long rows, long d, const float *restrict x, const
         long j = 0;
         for (; j + 2 * LANES <= d; j += 2 * LANES) {
             float *at = M + k * d + j;
-            Lanes sum[8];
-            UNROLL for (int i = 0; i < 8; i++) sum[i] = AT(at + i / 2 * d, i % 2 * LANES);
+            Pair sum[4];
+            UNROLL for (int i = 0; i < 4; i++) sum[i] = *(Pair *)(at + i * d);
             for (long p = 0; p < rows; p++) {
-                const Lanes a = AT(g + p * d, j), b = AT(g + p * d, j + LANES);
+                const Pair a = *(const Pair *)(g + p * d + j);
                 const float *factor = x + p * d + k;
-                UNROLL for (int i = 0; i < 4; i++) sum[2 * i] += factor[i] * a, sum[2 * i + 1] += factor[i] * b;
+                UNROLL for (int i = 0; i < 4; i++) sum[i] += factor[i] * a;
             }
-            UNROLL for (int i = 0; i < 8; i++) PUT(at + i / 2 * d, i % 2 * LANES) = sum[i];
+            UNROLL for (int i = 0; i < 4; i++) *(Pair *)(at + i * d) = sum[i];
         }
         for (; j < d; j += LANES) {
             float *at = M + k * d + j;

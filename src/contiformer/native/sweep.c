@@ -1,33 +1,36 @@
 /* The two Runge-Kutta sweeps of the paper's field, a few trajectories at a time, in float32.
 
-   The same computation as contiformer/nn/fused_sweep.py, which is its reference and takes over where no compiler was at hand.
-   The work of a group of trajectories fits into the nearest caches. A trajectory that has arrived before the others of
+   contiformer/paths/trajectories.py is its reference and takes over where no compiler was at hand. The work of a group of trajectories fits into the nearest caches. A trajectory that has arrived before the others of
    its group takes steps of length 0, which change nothing.
    The calls release Python's lock and touch only their own rows, so the caller may run several at once. */
+
+#include <stdint.h>
 
 #include "field.h"
 
 typedef struct {
-    /* sizes; a piece has per_piece steps between nodes, and twice its nodes as terms */
-    long states, obs, batch, width, heads, nodes, substeps, per_piece;
+    /* Sizes; a piece has per_piece steps between nodes, and twice its nodes as terms. A state is one of `groups` parts of all
+       keys or of all values, `heads` heads wide, with a field of its own. */
+    long states, batch, obs, width, heads, groups, nodes, substeps, per_piece;
     int causal;
-    /* the items to be solved, `each` of every state, in order; NULL: all of them. The others are not written. */
-    long each;
-    const long *items;
+    /* the items to be solved, each a trajectory (state, sequence, observation), in order; NULL: all of them. The others are
+       not written. */
+    const int64_t *items;
     /* constants of the field */
     float floor, amplitude, offset;
-    /* inputs: times [obs, batch], grid [nodes, batch], half lengths of the pieces [batch, pieces];
-       initial [states, obs, batch, width]; basis [terms, terms] from values and slopes at a piece's nodes to its series */
+    /* inputs: times [batch, obs], grid [batch, nodes], half lengths of the pieces [batch, pieces];
+       initial [states, batch, obs, width]; basis [terms, terms] from values and slopes at a piece's nodes to its series */
     const double *times, *grid, *half;
     const float *initial, *basis;
     /* matrix [states, width, width], its transpose, and slope, bias, gain, shift [states, width] */
     const float *matrix, *transposed, *slope, *bias, *gain, *shift;
-    /* values at the nodes [states, obs, batch, nodes, width], kept for the backward pass */
+    /* values at the nodes [states, batch, obs, nodes, width], kept for the backward pass */
     float *values;
-    /* for each state: series [batch, heads, obs, pieces, terms, width / heads], and their gradients */
-    float *const *series;
-    const float *const *g_series;
-    /* sums of squares [2, states, obs, batch, pieces]: of the last two coefficients together, and of all */
+    /* of keys and of values: series [batch, groups * heads, obs, pieces, terms, width / heads], and their gradients */
+    float *key_series, *value_series;
+    const float *g_key_series, *g_value_series;
+    /* sums of squares [3, states, batch, obs, pieces]: of the last two coefficients together, of all, and of the initial value;
+       zero where a causal model does not look */
     float *squares;
     /* backward pass: gradients of initial and, for this call alone, of the parameters */
     float *g_initial, *g_matrix, *g_slope, *g_bias, *g_gain, *g_shift;
@@ -70,16 +73,25 @@ INLINE long backward_end(const Sweep *w, long first) {
     return w->causal && first > 0 ? (first - 1) / w->per_piece * w->per_piece : 0;
 }
 
+INLINE double node_time(const Sweep *w, long b, long node) {
+    return w->grid[b * w->nodes + node];
+}
+
 INLINE long first_node(const Sweep *w, long b, double time) {
     long first = 0;
-    while (first < w->nodes && w->grid[first * w->batch + b] < time) first++;
+    while (first < w->nodes && node_time(w, b, first) < time) first++;
     return first;
 }
 
-/* Where the series of observation `obs` in sequence b begins for head h. */
-INLINE long place(const Sweep *w, long b, long h, long obs) {
+/* Where the series of head h of a trajectory begins, among those of the keys or of the values. */
+INLINE long place(const Sweep *w, long row, long h) {
     const long pieces = (w->nodes - 1) / w->per_piece, terms = 2 * (w->per_piece + 1);
-    return ((b * w->heads + h) * w->obs + obs) * pieces * terms * (w->width / w->heads);
+    const long obs = row % w->obs, b = row / w->obs % w->batch, group = row / (w->obs * w->batch) % w->groups;
+    return (((b * w->groups + group) * w->heads + h) * w->obs + obs) * pieces * terms * (w->width / w->heads);
+}
+
+INLINE int of_values(const Sweep *w, long row) {
+    return row / (w->obs * w->batch) >= w->groups;
 }
 
 /* The way of one trajectory: from its observation to the nodes after it one by one, then to those before it. */
@@ -88,10 +100,8 @@ typedef struct {
     double time;
 } Way;
 
-/* Items are counted observation by observation of a sequence, so that a group goes nearly the same way. */
-INLINE Way way_of(const Sweep *w, long item) {
-    const long b = item / w->obs % w->batch, obs = item % w->obs, state = item / (w->obs * w->batch);
-    Way way = {.row = (state * w->obs + obs) * w->batch + b, .b = b, .time = w->times[obs * w->batch + b]};
+INLINE Way way_of(const Sweep *w, long row) {
+    Way way = {.row = row, .b = row / w->obs % w->batch, .time = w->times[row % (w->batch * w->obs)]};
     way.first = first_node(w, way.b, way.time);
     way.stop = backward_end(w, way.first);
     way.crossings = w->nodes - way.stop;
@@ -103,8 +113,8 @@ INLINE long crossing(const Sweep *w, const Way *way, long i, long *before, doubl
     const long ahead = w->nodes - way->first, back = i >= ahead;
     const long node = back ? way->first - 1 - (i - ahead) : way->first + i;
     *before = i == 0 || i == ahead ? -1 : back ? node + 1 : node - 1;
-    *from = *before < 0 ? way->time : w->grid[*before * w->batch + way->b];
-    *to = w->grid[node * w->batch + way->b];
+    *from = *before < 0 ? way->time : node_time(w, way->b, *before);
+    *to = node_time(w, way->b, node);
     return node;
 }
 
@@ -136,14 +146,16 @@ INLINE void combine(
 }
 
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
-INLINE void write_series(const Sweep *w, long r, const float *values, const float *slopes, float *sum) {
-    const long d = WIDTH(w), dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
+INLINE void write_series(const Sweep *w, const Way *way, const float *values, const float *slopes, float *sum) {
+    const long d = WIDTH(w), dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n, row = way->row;
     const long pieces = (w->nodes - 1) / w->per_piece, rows = w->states * w->obs * w->batch;
-    const long b = r % w->batch, obs = r / w->batch % w->obs, state = r / (w->obs * w->batch);
-    float *series = w->series[state];
+    float *series = of_values(w, row) ? w->value_series : w->key_series, start = 0;
+#pragma omp simd reduction(+ : start)
+    for (long j = 0; j < d; j++) start += w->initial[row * d + j] * w->initial[row * d + j];
     for (long p = 0; p < pieces; p++) {
         combine(0, terms, n, d, w->basis, terms, 1, values + p * w->per_piece * d, sum);
-        if (w->half[b * pieces + p] > 0) combine(1, terms, n, d, w->basis + n, terms, 1, slopes + p * w->per_piece * d, sum);
+        if (w->half[way->b * pieces + p] > 0)
+            combine(1, terms, n, d, w->basis + n, terms, 1, slopes + p * w->per_piece * d, sum);
         const float *end = sum + (terms - 2) * d;
         float all = 0, last = 0;
 #pragma omp simd reduction(+ : all)
@@ -151,29 +163,29 @@ INLINE void write_series(const Sweep *w, long r, const float *values, const floa
 #pragma omp simd reduction(+ : last)
         for (long j = 0; j < d; j++) last += (fabsf(end[j]) + fabsf(end[d + j])) * (fabsf(end[j]) + fabsf(end[d + j]));
         for (long h = 0; h < w->heads; h++) {
-            float *to = series + place(w, b, h, obs) + p * terms * dk;
+            float *to = series + place(w, row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(to + m * dk, sum + m * d + h * dk, dk * sizeof(float));
         }
-        w->squares[r * pieces + p] = last;
-        w->squares[(rows + r) * pieces + p] = all;
+        const float seen = (p + 1) * w->per_piece > way->stop, squares[] = {last, all, start};
+        for (int k = 0; k < 3; k++) w->squares[(k * rows + row) * pieces + p] = seen ? squares[k] : 0;
     }
 }
 
 /* Its adjoint: gradients of values and slopes from that of the series. */
-INLINE void read_gradient(const Sweep *w, long r, float *g_values, float *g_slopes, float *g) {
+INLINE void read_gradient(const Sweep *w, const Way *way, float *g_values, float *g_slopes, float *g) {
     const long d = WIDTH(w), dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
     const long pieces = (w->nodes - 1) / w->per_piece;
-    const long b = r % w->batch, obs = r / w->batch % w->obs, state = r / (w->obs * w->batch);
-    const float *g_series = w->g_series[state];
+    const float *g_series = of_values(w, way->row) ? w->g_value_series : w->g_key_series;
     memset(g_values, 0, w->nodes * d * sizeof(float));
     memset(g_slopes, 0, w->nodes * d * sizeof(float));
     for (long p = 0; p < pieces; p++) {
         for (long h = 0; h < w->heads; h++) {
-            const float *from = g_series + place(w, b, h, obs) + p * terms * dk;
+            const float *from = g_series + place(w, way->row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(g + m * d + h * dk, from + m * dk, dk * sizeof(float));
         }
         combine(1, n, terms, d, w->basis, 1, terms, g, g_values + p * w->per_piece * d);
-        if (w->half[b * pieces + p] > 0) combine(1, n, terms, d, w->basis + n, 1, terms, g, g_slopes + p * w->per_piece * d);
+        if (w->half[way->b * pieces + p] > 0)
+            combine(1, n, terms, d, w->basis + n, 1, terms, g, g_slopes + p * w->per_piece * d);
     }
 }
 
@@ -230,7 +242,7 @@ INLINE void forward_group(const int count, const Sweep *w, const Field *f, long 
         int known = 1;
         for (int r = 0; r < count; r++) {
             known &= begins_step(w, way + r, g);
-            at[r] = w->grid[g * w->batch + way[r].b];
+            at[r] = node_time(w, way[r].b, g);
             memcpy(walk->x + r * d, values[r] + g * d, d * sizeof(float));
         }
         if (known) continue;
@@ -239,7 +251,7 @@ INLINE void forward_group(const int count, const Sweep *w, const Field *f, long 
             write_slope(w, way + r, g, walk->stage->y + r * d, work->slopes + r * w->nodes * d);
     }
     for (int r = 0; r < count; r++)
-        write_series(w, way[r].row, values[r], work->slopes + r * w->nodes * d, work->piece);
+        write_series(w, way + r, values[r], work->slopes + r * w->nodes * d, work->piece);
 }
 
 /* The adjoint of write_slope(); node -1: none. */
@@ -264,14 +276,14 @@ INLINE void backward_group(const int count, const Sweep *w, const Field *f, long
         crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
         values[r] = w->values + way[r].row * w->nodes * d, initial[r] = w->initial + way[r].row * d;
         memset(w->g_initial + way[r].row * d, 0, d * sizeof(float));
-        read_gradient(w, way[r].row, work->nodes + r * w->nodes * d, work->slopes + r * w->nodes * d, work->piece);
+        read_gradient(w, way + r, work->nodes + r * w->nodes * d, work->slopes + r * w->nodes * d, work->piece);
     }
     for (long g = 0; g < w->nodes; g++) {
         double at[GROUP];
         int later = 1;
         for (int r = 0; r < count; r++) {
             later &= begins_step(w, way + r, g);
-            at[r] = w->grid[g * w->batch + way[r].b];
+            at[r] = node_time(w, way[r].b, g);
             memcpy(walk->x + r * d, values[r] + g * d, d * sizeof(float));
             read_slope(w, way + r, begins_step(w, way + r, g) ? -1 : g, work->slopes + r * w->nodes * d, walk->g + r * d);
         }
@@ -324,21 +336,26 @@ INLINE void backward_group(const int count, const Sweep *w, const Field *f, long
     }
 }
 
+INLINE long state_of(const Sweep *w, long number) {
+    return item_at(w, number) / (w->obs * w->batch);
+}
+
 /* Where the items of the state end of which this one is. */
-INLINE long end_of_state(const Sweep *w, long item, long end) {
-    const long next = (item / w->each + 1) * w->each;
-    return next < end ? next : end;
+INLINE long end_of_state(const Sweep *w, long number, long end) {
+    long stop = number + 1;
+    while (stop < end && state_of(w, stop) == state_of(w, number)) stop++;
+    return stop;
 }
 
 /* In groups as long as items of the same state last, then one by one. */
 DISPATCH int sweep_forward(const Sweep *w, long begin, long end) {
     Work work;
     if (make_work(&work, w)) return 1;
-    for (long r = begin; r < end;) {
-        const Field f = field_of(w, r / w->each);
-        const long stop = end_of_state(w, r, end);
-        for (; r + GROUP <= stop; r += GROUP) forward_group(GROUP, w, &f, r, &work);
-        for (; r < stop; r++) forward_group(1, w, &f, r, &work);
+    for (long n = begin; n < end;) {
+        const Field f = field_of(w, state_of(w, n));
+        const long stop = end_of_state(w, n, end);
+        for (; n + GROUP <= stop; n += GROUP) forward_group(GROUP, w, &f, n, &work);
+        for (; n < stop; n++) forward_group(1, w, &f, n, &work);
     }
     free(work.memory);
     return 0;
@@ -352,11 +369,11 @@ DISPATCH int sweep_backward(const Sweep *w, long begin, long end) {
         free(work.memory);
         return 1;
     }
-    for (long r = begin; r < end;) {
-        const Field whole = field_of(w, r / w->each), f = summed_in(&sums, whole);
-        const long stop = end_of_state(w, r, end);
-        for (; r + GROUP <= stop; r += GROUP) backward_group(GROUP, w, &f, r, &work), end_group(&sums);
-        for (; r < stop; r++) backward_group(1, w, &f, r, &work), end_group(&sums);
+    for (long n = begin; n < end;) {
+        const Field whole = field_of(w, state_of(w, n)), f = summed_in(&sums, whole);
+        const long stop = end_of_state(w, n, end);
+        for (; n + GROUP <= stop; n += GROUP) backward_group(GROUP, w, &f, n, &work), end_group(&sums);
+        for (; n < stop; n++) backward_group(1, w, &f, n, &work), end_group(&sums);
         hand_over(&sums, &whole);
     }
     free(sums.all);

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from contiformer.nn import kernel
 from contiformer.nn.fields import Activation, FieldName, make_field, stack_fields
 from contiformer.nn.heads import join_heads
+from contiformer.nn.kernel import Level
 from contiformer.nn.observations import Observations
 from contiformer.nn.pairwise import pairwise_attention
 from contiformer.nn.reference import attend
@@ -22,6 +23,7 @@ from contiformer.paths.tables import traced
 from contiformer.paths.trajectories import (
     Pieces,
     ResolutionWarning,
+    StackedField,
     fixed_pieces,
     nodes_for_degree,
     single_piece,
@@ -31,8 +33,9 @@ from contiformer.paths.trajectories import (
 
 Method = Literal["spectral", "pairwise"]
 
-#: ``degree="auto"``: the degrees tried one after the other, and the tail up to which a sequence counts as resolved.
-AUTO_DEGREES = (7, 15, 31)
+#: ``degree="auto"``: the degrees tried one after the other, and the tail up to which a sequence counts as resolved at
+#: each: the error of the output is then below 1e-3 of its scale (``python -m benchmarks attention --tolerance``).
+AUTO_DEGREES = {5: 3e-3, 7: 2e-3, 15: 1e-3, 31: 5e-4}
 CAUSAL_DEGREE = 11
 RESOLVED = 5e-4
 #: A piece where it is not said how long. A sequence spans about 1, and its clock may be warped in training: where it is
@@ -233,47 +236,65 @@ class ContinuousAttention(nn.Module):
             return join_heads(out), weights if return_weights else None
         return self._spectral(_Problem(seen, path, k, v, rule, return_weights))
 
-    def _spectral(self, problem: _Problem, level: int = 0) -> tuple[Tensor, Tensor | None]:
-        """Attend; sequences whose trajectories are not resolved go through again at a higher degree."""
-        automatic = self.degree == "auto" and not problem.rule.causal
-        degree = AUTO_DEGREES[level] if automatic else CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)
-        out, weights, tail = self._at_degree(problem, degree)
-        if traced(tail):
-            return out, weights
-        coarse = tail > RESOLVED
-        if not bool(coarse.any()):
-            return out, weights
-        if not automatic or level + 1 == len(AUTO_DEGREES):
-            advice = f"Raise degree above {degree}, pass a smaller piece_length than {self._piece(problem.seen):g}, "
-            warn_unresolved(float(tail.max()), degree, advice + "or scale the times so that a sequence spans less.")
-            return out, weights
-        # each sequence at the degree it needs itself, so that its output does not depend on its batch mates; a part of
-        # what was computed is not kept, because its backward pass would run over all
-        fine, rest = (torch.nonzero(chosen).squeeze(1) for chosen in (~coarse, coarse))
-        parts = [self._spectral(problem.select(rest), level + 1)]
-        if len(fine):
-            parts.insert(0, self._at_degree(problem.select(fine), degree)[:2])
-        back = torch.argsort(torch.cat([fine, rest]))
-        given = [part[1] for part in parts if part[1] is not None]
-        return torch.cat([part[0] for part in parts])[back], torch.cat(given)[back] if given else None
+    def _levels(self, causal: bool) -> tuple[Level, ...]:
+        """The degrees to try. In a causal model the data must not choose: the future would."""
+        if self.degree == "auto" and not causal:
+            return tuple(Level(nodes_for_degree(degree), tail) for degree, tail in AUTO_DEGREES.items())
+        return (Level(nodes_for_degree(CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)), RESOLVED),)
 
-    def _at_degree(self, problem: _Problem, degree: int) -> tuple[Tensor, Tensor | None, Float[Tensor, " batch"]]:
-        """Output, weights on request, and the tail of each sequence's series: by the kernel or by the listing."""
-        seen, rule = problem.seen, problem.rule
+    def _spectral(self, problem: _Problem) -> tuple[Tensor, Tensor | None]:
+        """Attend by the kernel or by the listing, at the degree that resolves the trajectories."""
+        seen, rule, levels = problem.seen, problem.rule, self._levels(problem.rule.causal)
         pieces = self._pieces(seen, rule)
         fields = [self.key_field] * rule.continuous_scores + [self.value_field] * rule.continuous_values
         field = stack_fields(fields, problem.k.dtype)
+        given = (problem.path, problem.k, problem.v, seen.times, None if seen.complete else seen.valid)
+        if not problem.return_weights and kernel.takes(*given, seen.query_times, pieces.edges, field, rule, self.n_heads):
+            weights = None
+            out, tail = kernel.attend(*given, seen.query_times, pieces.edges, field, rule, self.n_heads, levels)
+        else:
+            out, weights, tail = self._listed(problem, pieces, field, levels)
+        if not traced(tail) and not bool((tail == 0).all()):
+            degree = 2 * levels[-1].nodes - 1
+            advice = f"Raise degree above {degree}, pass a smaller piece_length than {self._piece(seen):g}, "
+            warn_unresolved(float(tail.max()), degree, advice + "or scale the times so that a sequence spans less.")
+        return out, weights
+
+    def _listed(
+        self, problem: _Problem, pieces: Pieces, field: StackedField, levels: tuple[Level, ...]
+    ) -> tuple[Tensor, Tensor | None, Float[Tensor, " batch"]]:
+        """The listing; sequences that are not resolved go through again at the next level.
+
+        Output, weights on request, and the tail of each sequence, zero where it is resolved.
+        """
+        seen, rule = problem.seen, problem.rule
         valid = None if seen.complete else seen.valid
         given = (problem.path, problem.k, problem.v, seen.times, valid, seen.query_times, pieces.edges)
-        nodes = nodes_for_degree(degree)
-        if not problem.return_weights and kernel.takes(*given, field, rule, self.n_heads):
-            out, tail = kernel.attend(*given, field, rule, self.n_heads, nodes)
-            return out, None, tail
-        block = None
-        rows = self.n_heads * len(seen.times) * (seen.times if seen.query_times is None else seen.query_times).shape[1]
-        if not problem.return_weights and not traced(problem.k) and rows * seen.times.shape[1] > SCORES_AT_ONCE:
-            block = max(1, SCORES_AT_ONCE // rows)
-        return attend(*given, field, rule, self.n_heads, nodes, return_weights=problem.return_weights, block=block)
+        block, weighed = None, problem.return_weights
+        if traced(problem.k):
+            # no decision on values: the second level is enough for most
+            levels = levels[1:2] or levels
+        else:
+            queries = seen.times if seen.query_times is None else seen.query_times
+            rows = self.n_heads * queries.numel()
+            if not weighed and rows * seen.times.shape[1] > SCORES_AT_ONCE:
+                block = max(1, SCORES_AT_ONCE // rows)
+        out, weights, tail = attend(
+            *given, field, rule, self.n_heads, levels[0].nodes, return_weights=weighed, block=block
+        )
+        coarse = ~(tail <= levels[0].tolerance)
+        if len(levels) == 1 or not bool(coarse.any()):
+            return out, weights, torch.where(coarse, tail, 0.0)
+        # each sequence at the degree it needs itself, so that its output does not depend on its batch mates; what was
+        # computed of the others is not kept, because its backward pass would run over all
+        fine, rest = (torch.nonzero(chosen).squeeze(1) for chosen in (~coarse, coarse))
+        parts = [self._listed(problem.select(rest), Pieces(pieces.edges[rest]), field, levels[1:])]
+        if len(fine):
+            parts.insert(0, self._listed(problem.select(fine), Pieces(pieces.edges[fine]), field, levels[:1]))
+        back = torch.argsort(torch.cat([fine, rest]))
+        outs, weights_of, tails = zip(*parts, strict=True)
+        weights = torch.cat([w for w in weights_of if w is not None])[back] if weighed else None
+        return torch.cat(outs)[back], weights, torch.cat(tails)[back]
 
     def _piece(self, seen: Observations) -> float:
         if self.piece_length is not None:

@@ -5,34 +5,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from contiformer.native import sweep
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.dispatch import usable
-from contiformer.native.library import share_out, threads_for
+from contiformer.native.library import LANES, share_out, threads_for
 from contiformer.native.sources import Struct, struct_of
 from contiformer.nn.fused_sweep import SigmoidField
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import hermite_to_chebyshev
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.quadrature import gauss_legendre
-from contiformer.paths.trajectories import Pieces, StackedField, Trajectories
+from contiformer.paths.trajectories import Pieces, StackedField, node_times, substeps_for
 
 #: Points in a block of attention.c, and the share of the series that a block's terms may leave out.
-BLOCK = 64
-CUT = 1e-4
+BLOCK = 128
+CUT = 1e-5
 #: Random bits of a weight. The share that is dropped is rounded to a multiple of 2^-BITS.
 BITS = 24
 #: Fewer multiplications than this are not worth a second thread.
 _WORK_PER_THREAD = 2**16
+#: Fewer trajectories than this are not worth a second thread.
+_ROWS_PER_THREAD = 64
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ class Points:
     when: Float[Tensor, "batch rows"] | None = None
 
     @classmethod
-    def of(cls, times: Tensor, pieces: Pieces, queries: Tensor | None, causal: bool) -> Points:
+    def of(
+        cls, times: Tensor, valid: Tensor | None, pieces: Pieces, queries: Tensor | None, causal: bool
+    ) -> Points:
         """All that the kernel asks about times."""
-        times = times.double().contiguous()
         if queries is not None and causal:
             when, target = queries.double().sort(dim=1)
             asked = torch.searchsorted(times, when, right=True) - 1
@@ -65,6 +68,9 @@ class Points:
         if queries is None and pieces.count == 1:
             return cls(times)
         length = times.shape[1]
+        if valid is not None and queries is not None:
+            # padding behind everything else, so that it does not move the blocks of attention.c
+            times = torch.where(valid, times, torch.maximum(times[:, -1:], queries.amax(1, keepdim=True).double()))
         parts = [times, pieces.edges[:, 1:-1].double()] + ([] if queries is None else [queries.double()])
         time, order = torch.cat(parts, 1).sort(dim=1, stable=True)
         count = torch.arange(time.shape[1], device=time.device)
@@ -76,9 +82,205 @@ class Points:
         return cls(time, place, asked, target)
 
 
+class Level(NamedTuple):
+    """A degree of the trajectories' series, and the tail up to which a sequence counts as resolved at it."""
+
+    nodes: int
+    tolerance: float
+
+
+def takes(
+    path: PiecewisePolynomial,
+    k: Float[Tensor, "batch keys d"],
+    v: Float[Tensor, "batch keys d"],
+    times: Float[Tensor, "batch keys"],
+    valid: Bool[Tensor, "batch keys"] | None,
+    query_times: Float[Tensor, "batch query"] | None,
+    edges: Float[Tensor, "batch edges"],
+    field: StackedField,
+    rule: AttentionRule,
+    heads: int,
+) -> bool:
+    """Whether the kernel does what :func:`contiformer.nn.reference.attend` does with these arguments."""
+    both = rule.continuous_scores and rule.continuous_values and rule.rule == "exact" and rule.normalized
+    if not both or not isinstance(field, SigmoidField) or field.matrix.shape[-1] % LANES:
+        return False
+    clocks = (times, edges) if query_times is None else (times, edges, query_times)
+    if any(clock.requires_grad for clock in clocks):
+        return False
+    # between observations a causal path is held, and only the listing follows it from piece to piece
+    held = rule.causal and query_times is not None and edges.shape[1] > 2
+    return not held and min(k.numel(), clocks[-1].numel()) > 0 and usable(k, v, path.coefficients)
+
+
+def attend(
+    path: PiecewisePolynomial,
+    k: Float[Tensor, "batch keys d"],
+    v: Float[Tensor, "batch keys d"],
+    times: Float[Tensor, "batch keys"],
+    valid: Bool[Tensor, "batch keys"] | None,
+    query_times: Float[Tensor, "batch query"] | None,
+    edges: Float[Tensor, "batch edges"],
+    field: StackedField,
+    rule: AttentionRule,
+    heads: int,
+    levels: Sequence[Level],
+) -> tuple[Float[Tensor, "batch query d"], Float[Tensor, " batch"]]:
+    """Output of :func:`contiformer.nn.reference.attend`, and the tail of each sequence, zero where it is resolved.
+
+    Trajectories are refined level by level where that is needed.
+    """
+    assert isinstance(field, SigmoidField)
+    pieces, times = Pieces(edges), times.double().contiguous()
+    groups = len(field.matrix) // 2
+    initial = torch.stack([k, v])
+    if groups > 1:
+        initial = initial.unflatten(-1, (groups, -1)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+    clock = _Clock(times, pieces, valid, rule.causal, heads // groups, groups, field.constants, tuple(levels))
+    series, values, tail = _Trajectories.apply(initial.contiguous(), *field.parameters, clock)
+    points = Points.of(times, valid, pieces, query_times, rule.causal)
+    same = points.place is None and path.knots.shape == times.shape and torch.equal(path.knots, times)
+    coefficients = path.coefficients if same else path.refined(points.time).coefficients
+    lengths = torch.full((len(times),), times.shape[1]) if valid is None else valid.sum(1)
+    seed = int(torch.randint(2**62, ())) if rule.dropout > 0 else 0
+    problem = _Problem(points, pieces.edges.double().contiguous(), lengths, rule, seed)
+    split = (heads, k.shape[-1] // heads)
+    out = _Attention.apply(series, values, coefficients.unflatten(-1, split), k.unflatten(-1, split), problem)
+    return out.flatten(2), tail
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Everything about the trajectories that is not learned."""
+
+    times: Float[Tensor, "batch obs"]
+    pieces: Pieces
+    valid: Bool[Tensor, "batch obs"] | None
+    causal: bool
+    heads: int
+    groups: int
+    constants: tuple[float | None, float, float]
+    levels: tuple[Level, ...]
+
+    def described(self, given: list[Tensor | None], nodes: int, values: Tensor, items: Tensor | None) -> Struct:
+        """The struct for these tensors and number of nodes, without the tensors that only one pass has."""
+        initial, matrix, slope, bias, gain, shift = given
+        assert initial is not None
+        grid, half, basis = self.at_nodes(nodes)
+        struct = struct_of("sweep.c", "Sweep")(
+            *initial.shape, self.heads, self.groups, grid.shape[1], substeps_for(nodes), nodes - 1
+        )
+        floor, struct.amplitude, struct.offset = self.constants
+        struct.floor, struct.causal = -1.0 if floor is None else floor, int(self.causal)
+        struct.point_to(items=items, times=self.times, grid=grid, half=half, basis=basis, values=values)
+        struct.point_to(initial=initial, matrix=matrix, slope=slope, bias=bias, gain=gain, shift=shift)
+        struct.keeps = (grid, half, basis)
+        return struct
+
+    def at_nodes(self, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Times of the nodes, half lengths of the pieces, and the matrix from values and slopes to coefficients."""
+        grid, half = node_times(self.pieces, nodes), self.pieces.half_lengths
+        return grid.double().contiguous(), half.double().contiguous(), _hermite(nodes)
+
+
+class _Trajectories(torch.autograd.Function):
+    """Series of keys and of values [B, H, N, P, M, dk], and the tails of the sequences that are not resolved.
+
+    All trajectories are solved at the first level. Where a sequence is not resolved, those of its trajectories that
+    matter are solved again at the next one; the series of the others go on with zeros.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        initial: Tensor,
+        matrix: Tensor,
+        slope: Tensor,
+        bias: Tensor,
+        gain: Tensor | None,
+        shift: Tensor | None,
+        clock: _Clock,
+    ) -> tuple[Tensor, ...]:
+        given = [None if x is None else x.contiguous() for x in (initial, matrix, slope, bias, gain, shift)]
+        states, batch, obs, width = initial.shape
+        shown = None if clock.valid is None else clock.valid.expand(states, -1, -1)
+        items = None if shown is None else torch.nonzero(shown.flatten()).squeeze(1)
+        shape = (2, batch, clock.heads * clock.groups, obs, clock.pieces.count)
+        # which level has the final word on a trajectory
+        owner = None if shown is None else shown.long() - 1
+        values, series, squares = [], None, None
+        for number, level in enumerate(clock.levels):
+            some = items is not None
+            values.append(initial.new_empty(states * batch * obs, clock.pieces.count * (level.nodes - 1) + 1, width))
+            terms = (2 * level.nodes, width // clock.heads)
+            before, series = series, (initial.new_zeros if some else initial.new_empty)(*shape, *terms)
+            if before is not None:
+                series[..., : before.shape[-2], :] = before
+            if squares is None:
+                squares = (initial.new_zeros if some else initial.new_empty)(
+                    3, states, batch, obs, clock.pieces.count
+                )
+            struct = clock.described(given, level.nodes, values[-1], items)
+            struct.point_to(squares=squares, key_series=series[0], value_series=series[1])
+            count = initial[..., 0].numel() if items is None else len(items)
+            if count:
+                share_out("sweep_forward", [struct] * threads_for(count, _ROWS_PER_THREAD), count)
+            last, size, start = squares.sum(3)
+            scale = torch.maximum(torch.minimum(start, size), 1e-3 * size).clamp_(min=torch.finfo(size.dtype).tiny)
+            tail = (last / scale).sqrt().amax((0, 2))
+            coarse = ~(tail <= level.tolerance) & (number == 0 or coarse)
+            if number + 1 == len(clock.levels) or not bool(coarse.any()):
+                break
+            # without those above half of the mean that is allowed, the others are resolved
+            limit = level.tolerance**2 / 2 * scale / (squares[1] > 0).sum(2).clamp(min=1)
+            chosen = (~(squares[0] <= limit.unsqueeze(2))).any(-1) & coarse[:, None]
+            owner = torch.zeros(states, batch, obs, dtype=torch.long) if owner is None else owner
+            owner = torch.where(chosen, number + 1, owner)
+            items = torch.nonzero(chosen.flatten()).squeeze(1)
+        ctx.clock, ctx.owner, ctx.depth = clock, owner, len(values)
+        ctx.save_for_backward(*given, *values)
+        tail = torch.where(coarse, tail, 0.0)
+        ctx.mark_non_differentiable(tail)
+        return series[0], series[1], tail
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        tensors = saved(ctx)
+        given, depth, clock = tensors[: -ctx.depth], ctx.depth, ctx.clock
+        initial, matrix = given[:2]
+        transposed = matrix.mT.contiguous()
+        g_initial = torch.zeros_like(initial) if ctx.owner is not None else torch.empty_like(initial)
+        totals: list[Tensor | None] = [None] * 5
+        for number, values in enumerate(tensors[-depth:]):
+            nodes = clock.levels[number].nodes
+            items = None if ctx.owner is None else torch.nonzero((ctx.owner == number).flatten()).squeeze(1)
+            count = initial[..., 0].numel() if items is None else len(items)
+            if not count:
+                continue
+            g_series = [g[..., : 2 * nodes, :].contiguous() for g in gradients[:2]]
+            share = threads_for(count, _ROWS_PER_THREAD)
+            # every thread sums the gradients of the parameters for itself
+            sums = [None if x is None else x.new_zeros(share, *x.shape) for x in given[1:]]
+            structs = []
+            for n in range(share):
+                struct = clock.described(given, nodes, values, items)
+                struct.point_to(transposed=transposed, g_initial=g_initial)
+                struct.point_to(g_key_series=g_series[0], g_value_series=g_series[1])
+                names = ("g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")
+                struct.point_to(**{k: None if x is None else x[n] for k, x in zip(names, sums, strict=True)})
+                structs.append(struct)
+            share_out("sweep_backward", structs, count)
+            parts = [None if x is None else x.sum(0) for x in sums]
+            totals = [new if old is None or new is None else old + new for old, new in zip(totals, parts, strict=True)]
+        if totals[0] is None:
+            totals = [None if x is None else torch.zeros_like(x) for x in given[1:]]
+        return g_initial, *totals, None
+
+
 @dataclass(frozen=True)
 class _Problem:
-    """Everything but the learned part."""
+    """Everything about attention that is not learned."""
 
     points: Points
     edges: Tensor
@@ -104,67 +306,6 @@ class _Problem:
         struct.point_to(when=points.when, edges=self.edges, length=self.lengths)
         struct.point_to(series=series, values=values, path=path, key=key, out=out, logsum=logsum)
         return struct
-
-
-def takes(
-    path: PiecewisePolynomial,
-    k: Float[Tensor, "batch keys d"],
-    v: Float[Tensor, "batch keys d"],
-    times: Float[Tensor, "batch keys"],
-    valid: Bool[Tensor, "batch keys"] | None,
-    query_times: Float[Tensor, "batch query"] | None,
-    edges: Float[Tensor, "batch edges"],
-    field: StackedField,
-    rule: AttentionRule,
-    heads: int,
-) -> bool:
-    """Whether the kernel does what :func:`contiformer.nn.reference.attend` does with these arguments."""
-    both = rule.continuous_scores and rule.continuous_values and rule.rule == "exact" and rule.normalized
-    if not both or not isinstance(field, SigmoidField) or not sweep.usable(k):
-        return False
-    clocks = (times, edges) if query_times is None else (times, edges, query_times)
-    if any(clock.requires_grad for clock in clocks):
-        return False
-    # between observations a causal path is held, and only the listing follows it from piece to piece
-    held = rule.causal and query_times is not None and edges.shape[1] > 2
-    return not held and min(k.numel(), clocks[-1].numel()) > 0 and usable(k, v, path.coefficients)
-
-
-def attend(
-    path: PiecewisePolynomial,
-    k: Float[Tensor, "batch keys d"],
-    v: Float[Tensor, "batch keys d"],
-    times: Float[Tensor, "batch keys"],
-    valid: Bool[Tensor, "batch keys"] | None,
-    query_times: Float[Tensor, "batch query"] | None,
-    edges: Float[Tensor, "batch edges"],
-    field: StackedField,
-    rule: AttentionRule,
-    heads: int,
-    nodes: int,
-) -> tuple[Float[Tensor, "batch query d"], Float[Tensor, " batch"]]:
-    """Output and tail of :func:`contiformer.nn.reference.attend`."""
-    assert isinstance(field, SigmoidField)
-    pieces = Pieces(edges)
-    initial = torch.stack([k, v]).transpose(1, 2).contiguous()
-    matrix = torch.as_tensor(hermite_to_chebyshev(nodes), dtype=k.dtype)
-    shown = None if valid is None else valid.T
-    (series, values), squares = sweep.solve(
-        initial, times.T, pieces, matrix, rule.causal, heads, field.parameters, field.constants, shown
-    )
-    solved = Trajectories((series, values), squares, pieces, initial)
-    used = torch.ones_like(times, dtype=torch.bool).T[None] if valid is None else valid.T[None]
-    if rule.causal:
-        used = used & (edges.T[1:, None] > times.T)
-    points = Points.of(times, pieces, query_times, rule.causal)
-    same = points.place is None and path.knots.shape == times.shape and torch.equal(path.knots, times)
-    coefficients = path.coefficients if same else path.refined(points.time).coefficients
-    lengths = torch.full((len(times),), times.shape[1]) if valid is None else valid.sum(1)
-    seed = int(torch.randint(2**62, ())) if rule.dropout > 0 else 0
-    problem = _Problem(points, edges.double().contiguous(), lengths, rule, seed)
-    split = (heads, k.shape[-1] // heads)
-    out = _Attention.apply(series, values, coefficients.unflatten(-1, split), k.unflatten(-1, split), problem)
-    return out.flatten(2), solved.tail(used)
 
 
 class _Attention(torch.autograd.Function):
@@ -203,3 +344,9 @@ def _run(name: str, struct: Struct, series: Tensor) -> None:
 def _quadrature(degree: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre on [0, 1], exact up to this degree."""
     return tuple(np.ascontiguousarray(part) for part in gauss_legendre(degree // 2 + 1))  # type: ignore[return-value]
+
+
+@cache
+def _hermite(nodes: int) -> Tensor:
+    """The matrix from values and slopes at the nodes of a piece to coefficients."""
+    return torch.from_numpy(np.ascontiguousarray(hermite_to_chebyshev(nodes), dtype=np.float32))
