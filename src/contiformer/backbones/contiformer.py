@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from contiformer.backbones.base import AttentionWeights, Backbone, QueryTimes, States
 from contiformer.data.batch import Batch
 from contiformer.nn.clock import Clock, TimeEncoding
-from contiformer.nn.eager import run_eagerly
 from contiformer.nn.layer import ContiFormerLayer, NormPlace
 from contiformer.nn.stream import LayerStream, can_stream
+from contiformer.paths.tables import traced
 
 Times = Float[Tensor, "batch points"]
 #: Default width of a head: at a d_model of 64, 8 heads were better than 4 in all of four cross-validations within
@@ -130,7 +130,7 @@ class ContiFormer(nn.Module):
         if times.shape != values.shape[:2]:
             raise ValueError(f"times must be {tuple(values.shape[:2])} like values, got {tuple(times.shape)}")
         if observed is None:
-            observed = ~values.isnan()
+            observed = values.isnan().logical_not()
         elif observed.shape != values.shape or observed.dtype != torch.bool:
             raise ValueError(
                 f"observed must be boolean of shape {tuple(values.shape)} like values, "
@@ -216,20 +216,22 @@ def _heads_for(d_model: int) -> int:
     return max((n for n in range(1, d_model // HEAD_WIDTH + 1) if d_model % n == 0), default=1)
 
 
-@run_eagerly
 def _check_reference(times: Tensor, batch: int, layer: int) -> None:
     """The next layer attends to the states at these times, so they must be what observation times must be."""
     name = f"reference_times of layer {layer}"
     if times.dim() != 2 or times.shape[0] != batch:
         raise ValueError(f"{name} must be [{batch}, references], got {tuple(times.shape)}")
+    if traced(times):
+        return
     if not bool(torch.isfinite(times).all()):
         raise ValueError(f"{name} must be finite: remove NaN and infinity")
     if bool((times[:, 1:] < times[:, :-1]).any()):
         raise ValueError(f"{name} must not decrease: sort them along the last dimension")
 
 
-@run_eagerly
 def _refuse_infinite(values: Tensor, observed: Tensor) -> None:
+    if traced(values):
+        return
     bad = observed & ~torch.isfinite(values)
     if bool(bad.any()):
         row, position, channel = torch.nonzero(bad)[0].tolist()
@@ -239,7 +241,6 @@ def _refuse_infinite(values: Tensor, observed: Tensor) -> None:
         )
 
 
-@run_eagerly
 def _in_order(times: Times, seen: Bool[Tensor, "batch points"]) -> Times:
     """Equal times moved apart, to before the time they share, so that a row does not see those after it.
 
@@ -247,7 +248,7 @@ def _in_order(times: Times, seen: Bool[Tensor, "batch points"]) -> Times:
     """
     shown = times.masked_fill(~seen, torch.nan)
     same = shown[:, 1:] == shown[:, :-1]
-    if not bool(same.any()):
+    if not traced(times) and not bool(same.any()):
         return times
     count = times.shape[1]
     place = torch.arange(count, device=times.device).expand_as(times)

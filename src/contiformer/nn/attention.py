@@ -76,8 +76,8 @@ class ContinuousAttention(nn.Module):
         d_model, n_heads: width and number of heads; ``n_heads`` divides ``d_model``.
         rule: "exact", "linear" or "gauss" (with ``points`` 2 to 5), see :class:`~contiformer.nn.rules.AttentionRule`.
         interpolation: of the query: "linear", "cubic" (natural spline; not causal) or "hermite" (backward differences).
-        field: "concatnorm", "concat", "linear", or any module ``f(t, x)`` with t [..., 1] and x [..., d_model], of
-            which keys and values get a copy each.
+        field: "concatnorm", "concat", "headwise" (the paper's field for each head by itself), "linear", or any module
+            ``f(t, x)`` with t [..., 1] and x [..., d_model], of which keys and values get a copy each.
         activation: of the named fields, "tanh" or "sigmoid".
         method: "spectral" solves one ODE per observation; "pairwise" is the paper's algorithm, one per pair.
         degree: of the polynomials that represent a trajectory on a piece. "auto" starts at 7 and doubles it for every
@@ -161,8 +161,8 @@ class ContinuousAttention(nn.Module):
         self.k_proj = nn.Linear(d_model, d_model)
         self.v_proj = nn.Linear(d_model, d_model)
         self.out_proj = nn.Linear(d_model, d_model)
-        self.key_field = make_field(field, d_model, activation)
-        self.value_field = make_field(field, d_model, activation)
+        self.key_field = make_field(field, d_model, activation, n_heads)
+        self.value_field = make_field(field, d_model, activation, n_heads)
 
     def extra_repr(self) -> str:
         """The options that no submodule shows."""
@@ -205,7 +205,8 @@ class ContinuousAttention(nn.Module):
         projected = [proj(seen.x) for proj in (self.q_proj, self.k_proj, self.v_proj)]
         # integrals and softmax in at least float32, whatever autocast makes of the projections
         work = torch.promote_types(projected[0].dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        device = x.device.type
+        with torch.autocast("cpu" if device == "meta" else device, enabled=False):
             q, k, v = (p.to(work) for p in projected)
             mixed, weights = self._attend(seen, q, k, v, return_weights)
         out = self.out_proj(mixed.to(projected[0].dtype))
@@ -270,7 +271,9 @@ class ContinuousAttention(nn.Module):
             out, tail = kernel.attend(*given, field, rule, self.n_heads, nodes)
             return out, None, tail
         block = None
-        rows = self.n_heads * len(seen.times) * (seen.times if seen.query_times is None else seen.query_times).shape[1]
+        rows = (
+            self.n_heads * seen.times.shape[0] * (seen.times if seen.query_times is None else seen.query_times).shape[1]
+        )
         if not problem.return_weights and not traced(problem.k) and rows * seen.times.shape[1] > SCORES_AT_ONCE:
             block = max(1, SCORES_AT_ONCE // rows)
         return attend(*given, field, rule, self.n_heads, nodes, return_weights=problem.return_weights, block=block)

@@ -1,29 +1,42 @@
 """The usual cases of attention, short sequences with queries at the observations or anywhere, in one call.
 
-:mod:`contiformer.nn.score_integrals`, :mod:`contiformer.nn.knot_attention` and :mod:`contiformer.nn.value_means` do the
-same step by step for everything else, and are what this is tested against.
+:mod:`contiformer.nn.reference` does the same for everything else, and is what this is tested against.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from contiformer.native.attention import Knots, Places, attend_at_points
-from contiformer.nn.attention_inputs import Keys
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.quadrature import gauss_legendre
+from contiformer.paths.trajectories import Pieces
 
 #: Numbers in a matrix with a row for each point: some twenty of them are a thread's working memory, and a few for each
 #: sequence are the path's.
 NUMBERS = 2**21
 #: Longer sequences are not for this kernel.
 ALONE = 256
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys and values at the observations' own times, and their series."""
+
+    time: Float[Tensor, "batch keys"]
+    valid: Bool[Tensor, "batch keys"] | None
+    key: Float[Tensor, "batch heads keys dk"]
+    value: Float[Tensor, "batch heads keys dv"]
+    key_series: Float[Tensor, "batch heads keys pieces terms dk"]
+    value_series: Float[Tensor, "batch heads keys pieces terms dv"]
+    pieces: Pieces
 
 
 def applies(
@@ -60,8 +73,6 @@ def fused_attention(
 ) -> Float[Tensor, "batch heads query dv"]:
     """Attend from every query (None: every knot) to every key."""
     series, values = keys.key_series, keys.value_series
-    assert series is not None
-    assert values is not None
     heads, dk = series.shape[1], series.shape[-1]
     time, coefficients, places = keys.time.double(), path.coefficients, None
     if queries is not None or keys.pieces.count > 1:

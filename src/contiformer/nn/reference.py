@@ -76,7 +76,7 @@ def attend(
         allowed = shown[:, None, :] & (gap >= 0) if rule.causal else shown[:, None, :]
         # trajectories k_i(t) and v_i(t) of the keys, as series on every piece
         curves = [x for x, moves in ((key, rule.continuous_scores), (value, rule.continuous_values)) if moves]
-        sizes, key_series, value_series = times.new_zeros(3, 1, len(k), pieces.count), None, None
+        sizes, key_series, value_series = times.new_zeros(3, 1, k.shape[0], pieces.count), None, None
         if curves:
             initial = torch.stack(curves)
             series = solve_trajectories(field, initial, time, pieces, nodes, causal=rule.causal)
@@ -85,9 +85,8 @@ def attend(
             value_series = series[-1] if rule.continuous_values else None
         # scores α_i(u): means of q·k_i over [t_i, u]
         scores = _scores(queries, path, key, key_series, time, start, gap, pieces, rule, heads)
-        scores = (scores * rule.scale(k.shape[-1] // heads)).masked_fill(
-            ~allowed.unsqueeze(1), torch.finfo(k.dtype).min
-        )
+        least = torch.finfo(k.dtype).min
+        scores = torch.where(allowed.unsqueeze(1), scores * rule.scale(k.shape[-1] // heads), least)
         # a query that may attend to nothing gets weights of zero
         weights = scores.softmax(-1) * allowed.unsqueeze(1)
         # output: weighted sum of the means of v_i over [t_i, u]
@@ -97,7 +96,7 @@ def attend(
 
     if block is None:
         out, weights, _, sizes = attend_to(0, k.shape[1])
-        return join_heads(out), weights if return_weights else None, _tail(sizes)
+        return join_heads(out), weights if return_weights else None, tail_of(sizes)
     parts = []
     for start in range(0, k.shape[1], block):
         bounds = (start, min(start + block, k.shape[1]))
@@ -106,7 +105,7 @@ def attend(
     outs, _, sums, sizes_of = zip(*parts, strict=True)
     # a softmax over all keys is the softmax of each block, times the block's share of the sum of exponentials
     out = (torch.stack(sums).softmax(0) * torch.stack(outs)).sum(0)
-    return join_heads(out), None, _tail(torch.stack(sizes_of).sum(0))
+    return join_heads(out), None, tail_of(torch.stack(sizes_of).sum(0))
 
 
 def _read_path(
@@ -156,7 +155,7 @@ def _basis_means(
     by the length: the mean over an interval of length zero is the value there.
     """
     coefficients, power = path.coefficients, path.coefficients.shape[2]
-    nodes, weights = (table(x, start) for x in gauss_legendre((terms + power) // 2))
+    nodes, weights = table(gauss_legendre, (terms + power) // 2, start)
     shares = pieces.shares(start, length)
     width = (shares[..., 1:] - shares[..., :-1]).unsqueeze(-1)
     at = shares[..., :-1].unsqueeze(-1) + width * nodes  # [B, rows, P, nodes], in [0, 1] along the interval
@@ -262,8 +261,8 @@ def _gauss_scores(
     """``Σ_g w_g q(τ_g)·k_i(τ_g)`` with Gauss-Legendre points ``τ_g`` between every key and query."""
     curves = series.flatten(2, 3).unflatten(-1, (heads, -1))
     total = torch.zeros_like(gap, dtype=series.dtype).unsqueeze(1)
-    for node, weight in zip(*map(list, gauss_legendre(rule.points)), strict=True):
-        tau = time[:, None, :] + gap * float(node)
+    for node, weight in table(gauss_legendre, rule.points, gap).unbind(1):
+        tau = time[:, None, :] + gap * node
         read = tau
         if rule.causal and queries.knot is not None:
             known = path.knots.gather(1, queries.knot.clamp(min=0))
@@ -271,7 +270,7 @@ def _gauss_scores(
         query = path(read.flatten(1)).unflatten(1, tau.shape[1:]).unflatten(-1, (heads, -1))
         basis = evaluate_basis(pieces, tau, series.shape[3]).flatten(3).to(series.dtype)
         curve = torch.einsum("bqnm,bnmhd->bqnhd", basis, curves)
-        total = total + float(weight) * (query * curve).sum(-1).permute(0, 3, 1, 2)
+        total = total + weight.to(series.dtype) * (query * curve).sum(-1).permute(0, 3, 1, 2)
     return total
 
 
@@ -294,7 +293,7 @@ def _weighted_values(
         weights = weights * gap.to(dtype).unsqueeze(1)
     terms = series.shape[3]
     if rule.rule == "gauss":
-        nodes = zip(*map(list, gauss_legendre(rule.points)), strict=True)
+        nodes = table(gauss_legendre, rule.points, gap).unbind(1)
         between = [w * evaluate_basis(pieces, time[:, None, :] + gap * x, terms).flatten(3) for x, w in nodes]
         curves = series.flatten(2, 3).unflatten(-1, (heads, -1))
         return torch.einsum("bhqn,bqnm,bnmhd->bhqd", weights, torch.stack(between).sum(0).to(dtype), curves)
@@ -347,7 +346,7 @@ def _sizes(
     return (torch.stack([last, series.square().sum((-1, -2)), start]) * used).sum(3)
 
 
-def _tail(sizes: Float[Tensor, "three states batch pieces"]) -> Float[Tensor, " batch"]:
+def tail_of(sizes: Float[Tensor, "three states batch pieces"]) -> Float[Tensor, " batch"]:
     """How large the last two coefficients are beside the curves: about the relative error of the series.
 
     The largest over states and pieces. Curves that grow over a long window are measured by their size at the start,
