@@ -244,7 +244,8 @@ def _refuse_infinite(values: Tensor, observed: Tensor) -> None:
 def _in_order(times: Times, seen: Bool[Tensor, "batch points"]) -> Times:
     """Equal times moved apart, to before the time they share, so that a row does not see those after it.
 
-    By at most 1e-10 of the clock for each row, and by no more than half of the gap before them.
+    By four times as much as the clock must tell apart (:func:`~contiformer.nn.observations.snap_ties`), and by no more
+    than half of the gap before them.
     """
     shown = times.masked_fill(~seen, torch.nan)
     same = shown[:, 1:] == shown[:, :-1]
@@ -260,5 +261,7 @@ def _in_order(times: Times, seen: Bool[Tensor, "batch points"]) -> Times:
     end = torch.where(last, place, count).flip(1).cummin(1).values.flip(1)
     before = times.gather(1, (begin - 1).clamp(min=0))
     gap = torch.where(begin > 0, times - before, torch.inf)
-    step = torch.minimum(torch.full_like(times, 1e-10), gap / (2 * (end - begin + 1)))
+    spacing = torch.finfo(times.dtype).eps * torch.maximum(times.abs(), times[:, :1].abs())
+    least = torch.maximum(4e-11 * (times - times[:, :1]), 16 * spacing).clamp(min=1e-10)
+    step = torch.minimum(least, gap / (2 * (end - begin + 1)))
     return times - step * (end - place)

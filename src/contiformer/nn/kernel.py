@@ -12,12 +12,11 @@ from contiformer.nn import fused_knots
 from contiformer.nn.fields import SigmoidField
 from contiformer.nn.fused_knots import Keys
 from contiformer.nn.heads import join_heads, split_heads
-from contiformer.nn.reference import tail_of
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import hermite_to_chebyshev
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.tables import table
-from contiformer.paths.trajectories import Pieces, StackedField
+from contiformer.paths.trajectories import Pieces, StackedField, tail_of
 
 #: Weights beyond this many are recomputed in the backward pass instead of kept.
 KEEP_WEIGHTS = 2**25

@@ -20,6 +20,28 @@ def valid_first(valid: Bool[Tensor, "batch rows"]) -> Int[Tensor, "batch rows"]:
     return torch.zeros_like(place).scatter(1, place, index)
 
 
+def snap_ties(times: Float[Tensor, "batch obs"], given: torch.dtype) -> Float[Tensor, "batch obs"]:
+    """Move times that the clock does not tell apart onto the first of them, so that they are equal everywhere else.
+
+    The clock tells times apart that differ by more than 1e-11 of the window up to them, and by more than four times the
+    spacing of numbers of their size in the precision ``given``. Later times do not matter, so a causal model may do
+    this.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.nn.observations import snap_ties
+        >>> snap_ties(torch.tensor([[0.0, 1.0, 1.0 + 1e-12, 2.0]], dtype=torch.float64), torch.float64).tolist()
+        [[0.0, 1.0, 1.0, 2.0]]
+    """
+    spacing = torch.finfo(given if given.is_floating_point else times.dtype).eps
+    clock, first = times.detach(), times.detach()[:, :1]
+    apart = torch.maximum(1e-11 * (clock - first), 4 * spacing * torch.maximum(clock.abs(), first.abs()))
+    fresh = torch.cat([torch.ones_like(first, dtype=torch.bool), (clock[:, 1:] - clock[:, :-1]) > apart[:, 1:]], 1)
+    group = fresh.cumsum(1) - 1
+    firsts = torch.zeros_like(times).scatter_add(1, group, torch.where(fresh, times, 0.0))
+    return firsts.gather(1, group)
+
+
 @dataclass(frozen=True)
 class Observations:
     """Sequences with their valid rows at the front.
@@ -71,7 +93,10 @@ class Observations:
             empty = queries.detach().amin(1, keepdim=True) if queries is not None and asked else clock.new_zeros(())
             clock = torch.where(valid, clock.gather(1, order), empty)
             clock = torch.where(valid, clock, clock.gather(1, lengths[:, None] - 1))
-        return cls(x, clock, queries, valid, lengths, order, complete, distinct)
+        snapped = snap_ties(clock, times.dtype)
+        # padding repeats the last time, which is no tie
+        distinct = distinct and bool((snapped == clock).all())
+        return cls(x, snapped, queries, valid, lengths, order, complete, distinct)
 
     def select(self, index: Int[Tensor, " some"]) -> Observations:
         """Some of the sequences."""

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from contiformer.paths.chebyshev import chebyshev_basis, hermite_nodes, hermite_to_chebyshev
+from contiformer.paths.interpolation import PiecewisePolynomial, pick_rows
+from contiformer.paths.quadrature import gauss_legendre
 from contiformer.paths.runge_kutta import runge_kutta_step
 from contiformer.paths.tables import table
 
@@ -152,23 +154,32 @@ def solve_trajectories(
     A causal model reads a trajectory only after its observation: nothing moves before the observation's own piece,
     where a solution may run away.
     """
-    grid = node_times(pieces, nodes)
-    total, steps, dtype = grid.shape[1], substeps_for(nodes), initial.dtype
+    grid, dtype, substeps = node_times(pieces, nodes), initial.dtype, substeps_for(nodes)
+    total = grid.shape[1]
     before = (grid[:, None, :] < times.detach().unsqueeze(-1)).sum(-1)
     earliest = pieces.edges.gather(1, pieces.locate(times)) if causal else grid[:, :1]
+    # all times at once, [G, B, N]: where each step begins and ends
+    step = torch.arange(total, device=times.device)[:, None, None]
+    onward = before + step
+    node = torch.where(onward < total, onward, total - 1 - step)
+    target = torch.maximum(grid.expand(total, -1, -1).gather(2, node), earliest)
+    again = (onward == total).unsqueeze(-1)
+    begin = torch.where(again.squeeze(-1), times, torch.cat([times.unsqueeze(0), target[:-1]]))
+    length = ((target - begin) / substeps).unsqueeze(-1)
+    begin = begin.unsqueeze(-1)
+    h = length.to(dtype)
     first = field(times.to(dtype).unsqueeze(-1), initial)
-    state, slope, now = initial, first, times
-    states, slopes = [], []
-    for step in range(total):
-        again = before + step == total
-        state, slope = (torch.where(again.unsqueeze(-1), x, y) for x, y in ((initial, state), (first, slope)))
-        now = torch.where(again, times, now)
-        node = torch.where(before + step < total, before + step, total - 1 - step)
-        target = torch.maximum(grid.gather(1, node), earliest)
-        h = (target - now) / steps
-        for sub in range(steps):
-            state, slope = _advance(field, state, slope, now + sub * h, h)
-        now = target
+    state, slope, states, slopes = initial, first, [], []
+    for number in range(total):
+        state, slope = torch.where(again[number], initial, state), torch.where(again[number], first, slope)
+        for sub in range(substeps):
+            middle, end = ((begin[number] + (sub + c) * length[number]).to(dtype) for c in (0.5, 1.0))
+
+            def stage(x: Tensor, c: float, k1: Tensor = slope, t2: Tensor = middle, t3: Tensor = end) -> Tensor:
+                return k1 if c == 0 else field(t2 if c < 1 else t3, x)
+
+            state = runge_kutta_step(stage, state, h[number])
+            slope = field(end, state)
         states.append(state)
         slopes.append(slope)
     # node m was reached in step m - g or, before the observation, G - 1 - m; the edge between two pieces is in both
@@ -185,16 +196,6 @@ def solve_trajectories(
         terms = part @ at.unflatten(3, (pieces.count, nodes))
         coefficients = coefficients + (terms if scale is None else scale * terms)
     return coefficients
-
-
-def _advance(field: StackedField, x: Tensor, slope: Tensor, t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """Value and slope after one Runge-Kutta step of length ``h``, which begins with the slope there."""
-
-    def at(share: float) -> Tensor:
-        return (t + share * h).to(x.dtype).unsqueeze(-1)
-
-    after = runge_kutta_step(lambda y, c: field(at(c), y) if c else slope, x, h.to(x.dtype).unsqueeze(-1))
-    return after, field(at(1.0), after)
 
 
 def node_times(pieces: Pieces, nodes: int) -> Float[Tensor, "batch grid"]:
@@ -229,3 +230,64 @@ def evaluate_basis(
         return basis
     slot = torch.nn.functional.one_hot(piece, pieces.count).to(basis.dtype).unsqueeze(-1)
     return slot * basis
+
+
+def basis_means(
+    path: PiecewisePolynomial,
+    cell: tuple[Int[Tensor, "batch rows"], Bool[Tensor, "batch rows"]] | None,
+    start: Float[Tensor, "batch rows"],
+    length: Float[Tensor, "batch rows"],
+    pieces: Pieces,
+    terms: int,
+    heads: int,
+) -> Float[Tensor, "batch heads rows pmd"]:
+    """Means of ``T_m(x_p(τ)) q(τ)`` over the part of an interval in each piece, as shares of the whole interval.
+
+    An interval lies in one cell of the path, so the integrand is a polynomial and the quadrature exact. ``cell``: its
+    number, and where the path is held at the cell's first value instead; None: interval n is cell n. Nothing is divided
+    by the length: the mean over an interval of length zero is the value there.
+    """
+    coefficients, power = path.coefficients, path.coefficients.shape[2]
+    nodes, weights = table(gauss_legendre, (terms + power) // 2, start)
+    shares = pieces.shares(start, length)
+    width = (shares[..., 1:] - shares[..., :-1]).unsqueeze(-1)
+    at = shares[..., :-1].unsqueeze(-1) + width * nodes  # [B, rows, P, nodes], in [0, 1] along the interval
+    basis = chebyshev_basis(pieces.unit(start[..., None, None] + length[..., None, None] * at), terms)
+    s = at
+    if cell is not None:
+        number, held = cell
+        coefficients = pick_rows(coefficients.flatten(2), number).unflatten(2, coefficients.shape[2:])
+        begin, size = path.cell(number)
+        s = ((start - begin)[..., None, None] + length[..., None, None] * at) / size[..., None, None]
+        s = s.masked_fill(held[..., None, None], 0.0)
+    powers = torch.stack([width * weights * s**j for j in range(power)], -1)
+    numbers = (basis.mT @ powers).flatten(2, 3).to(coefficients.dtype)  # [B, rows, P M, power]
+    means = (numbers @ coefficients).unflatten(-1, (heads, -1))
+    return means.permute(0, 3, 1, 2, 4).flatten(3)
+
+
+@torch.no_grad()
+def series_sizes(
+    series: Float[Tensor, "states batch keys pieces terms d"],
+    initial: Float[Tensor, "states batch keys d"],
+    time: Float[Tensor, "batch keys"],
+    shown: Bool[Tensor, "batch keys"],
+    pieces: Pieces,
+    causal: bool,
+) -> Float[Tensor, "three states batch pieces"]:
+    """Squares of the last two coefficients, of all, and of the initial values, summed over the keys that are read."""
+    used = shown.unsqueeze(-1) & (pieces.edges[:, None, 1:] > time.unsqueeze(-1)) if causal else shown.unsqueeze(-1)
+    last = (series[..., -1, :].abs() + series[..., -2, :].abs()).square().sum(-1)
+    start = initial.square().sum(-1, keepdim=True).expand_as(last)
+    return (torch.stack([last, series.square().sum((-1, -2)), start]) * used).sum(3)
+
+
+def tail_of(sizes: Float[Tensor, "three states batch pieces"]) -> Float[Tensor, " batch"]:
+    """How large the last two coefficients are beside the curves: about the relative error of the series.
+
+    The largest over states and pieces. Curves that grow over a long window are measured by their size at the start,
+    which is where the others read them.
+    """
+    last, size, start = sizes
+    scale = torch.maximum(torch.minimum(start, size), 1e-3 * size).clamp(min=torch.finfo(sizes.dtype).tiny)
+    return (last / scale).sqrt().amax((0, 2))
