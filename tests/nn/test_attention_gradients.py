@@ -21,6 +21,7 @@ OPTIONS = [
     {"interpolation": "cubic"},
     {"field": "concat", "activation": "sigmoid"},
     {"field": "linear"},
+    {"field": "headwise"},
     {"piece_length": 0.4},
     {"piece_length": 0.4, "causal": True},
     {"rule": "linear"},
