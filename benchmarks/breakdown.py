@@ -32,6 +32,9 @@ PHASES = (ODE, ATTENTION, OTHER, BACKWARD + ODE, BACKWARD + ATTENTION, BACKWARD 
 FORWARD = {
     "contiformer.native.sweep:solve": ODE,
     "contiformer.nn.fused_knots:fused_attention": ATTENTION,
+    # the listing, which runs where operations are counted
+    "contiformer.nn.reference:solve_trajectories": ODE,
+    "contiformer.nn.attention:attend": ATTENTION,
 }
 #: What the name of a hand-written backward pass says about the phase it belongs to.
 BACKWARD_NAMES = {"sweep": BACKWARD + ODE, "attention": BACKWARD + ATTENTION}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contiformer.native import dot_product, gauss_rule, neural_cde, ode_rnn, spectral_mixture
+from contiformer.native import dot_product, neural_cde, ode_rnn, spectral_mixture
 from contiformer.native import library as native
 
 
@@ -25,6 +25,6 @@ def calls(monkeypatch):
         names.append(name)
         return native.share_out(name, *rest)
 
-    for module in (dot_product, gauss_rule, neural_cde, ode_rnn, spectral_mixture):
+    for module in (dot_product, neural_cde, ode_rnn, spectral_mixture):
         monkeypatch.setattr(module, "share_out", counted)
     return names

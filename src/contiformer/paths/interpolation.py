@@ -187,7 +187,7 @@ def _merge_equal_times(
     valid = index < lengths[:, None]
     fresh = torch.cat([torch.ones_like(valid[:, :1]), times[:, 1:] > times[:, :-1]], 1) & valid
     group = fresh.cumsum(1) - 1
-    count = torch.zeros_like(values[..., 0]).scatter_add(1, group, valid.to(values.dtype))
+    count = torch.zeros_like(times, dtype=values.dtype).scatter_add(1, group, valid.to(values.dtype))
     shown = torch.where(valid[..., None], values, 0.0)
     mean = torch.zeros_like(values).scatter_add(1, group[..., None].expand_as(values), shown)
     mean = mean / count.clamp(min=1)[..., None]
