@@ -237,7 +237,8 @@ class TestBreakdown:
         assert part.total.gflop == pytest.approx(sum(cost.gflop for cost in part.phases))
         by_phase = {cost.phase: cost for cost in part.phases}
         assert by_phase["ODE"].gflop > 0
-        assert by_phase["backward: ODE"].gflop > 0
+        # operations are counted in the listing, whose backward pass autograd makes without names
+        assert sum(cost.gflop for phase, cost in by_phase.items() if phase.startswith("backward")) > 0
 
     def test_implementation_is_put_back(self) -> None:
         before = layers.attend
