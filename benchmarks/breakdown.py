@@ -30,8 +30,11 @@ PHASES = (ODE, ATTENTION, OTHER, BACKWARD + ODE, BACKWARD + ATTENTION, BACKWARD 
 
 #: Functions of the forward pass and the phase they belong to.
 FORWARD = {
-    "contiformer.nn.attention:ContinuousAttention._trajectories": ODE,
-    "contiformer.nn.attention:spectral_attention": ATTENTION,
+    "contiformer.native.sweep:solve": ODE,
+    "contiformer.nn.fused_knots:fused_attention": ATTENTION,
+    # the listing, which runs where operations are counted
+    "contiformer.nn.reference:solve_trajectories": ODE,
+    "contiformer.nn.attention:attend": ATTENTION,
 }
 #: What the name of a hand-written backward pass says about the phase it belongs to.
 BACKWARD_NAMES = {"sweep": BACKWARD + ODE, "attention": BACKWARD + ATTENTION}

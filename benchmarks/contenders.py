@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from contiformer.nn import ConcatField, ContiFormerLayer, ContinuousAttention
+from contiformer.nn import ContiFormerLayer, ContinuousAttention
 
 SEED = 20230921
 D_MODEL, N_HEADS = 32, 4
@@ -64,13 +64,6 @@ class Data:
         return cls(x, times, torch.randn(size, generator=generator))
 
 
-class FieldInTorch(ConcatField):
-    """The paper's field, which no kernel follows because it is a class of its own.
-
-    The authors' code is PyTorch, so their algorithm is timed in PyTorch.
-    """
-
-
 def make_module(contender: Contender, shape: Shape) -> nn.Module:
     """A module in training mode; "ours" and "pairwise" have the same weights."""
     width, heads = shape.d_model, shape.n_heads
@@ -79,8 +72,7 @@ def make_module(contender: Contender, shape: Shape) -> nn.Module:
         if contender == "ours":
             return ContinuousAttention(width, heads)
         if contender == "pairwise":
-            field = FieldInTorch(width)
-            made = ContinuousAttention(width, heads, method="pairwise", rule="linear", step_size=0.1, field=field)
+            made = ContinuousAttention(width, heads, method="pairwise", rule="linear", step_size=0.1)
             made.load_state_dict(make_module("ours", shape).state_dict())
             return made
         if contender == "ours_layer":

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jaxtyping
+import torch
 from beartype import beartype
 
 #: Checked calls of each function in each test.
@@ -68,7 +69,10 @@ def checked(target: Any = None, *, typechecker: Callable = check_arrays) -> Any:
         if dataclasses.is_dataclass(target) and "__init__" in vars(target):
             target.__init__ = checked(target.__init__, typechecker=typechecker)
         return target
-    if not any(annotates_arrays(hint, target.__globals__) for hint in inspect.get_annotations(target).values()):
+    # a function inside a function that is being traced stays as it is
+    if torch.compiler.is_compiling() or not any(
+        annotates_arrays(hint, target.__globals__) for hint in inspect.get_annotations(target).values()
+    ):
         return target
     with_checks = _jaxtyped(target, typechecker=typechecker)
 

@@ -21,6 +21,7 @@ from benchmarks.breakdown import PHASES, Ledger, ProductCounter, break_down, wat
 from benchmarks.contenders import Data, Shape, make_call, make_module
 from benchmarks.memory import TOO_LARGE, Cost, Job, cost_in_fresh_process, measure_here
 from benchmarks.timing import Timings, interleave
+from contiformer.nn import attention as layers
 
 TINY = Shape(2, 8)
 KEYS = [
@@ -236,14 +237,14 @@ class TestBreakdown:
         assert part.total.gflop == pytest.approx(sum(cost.gflop for cost in part.phases))
         by_phase = {cost.phase: cost for cost in part.phases}
         assert by_phase["ODE"].gflop > 0
-        assert by_phase["backward: ODE"].gflop > 0
+        # operations are counted in the listing, whose backward pass autograd makes without names
+        assert sum(cost.gflop for phase, cost in by_phase.items() if phase.startswith("backward")) > 0
 
     def test_implementation_is_put_back(self) -> None:
-        module = type(make_module("ours", TINY))
-        before = vars(module)["_trajectories"]
+        before = layers.attend
         with watched(Ledger(count().__next__)):
-            assert vars(module)["_trajectories"] is not before
-        assert vars(module)["_trajectories"] is before
+            assert layers.attend is not before
+        assert layers.attend is before
 
     def test_innermost_phase_gains(self) -> None:
         ledger = Ledger(count().__next__)

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 
 from contiformer import use_kernels
-from contiformer.native import gauss_rule, pairs
 from contiformer.native import library as native
 from contiformer.native.rivals import dot_product, neural_cde, ode_rnn, spectral_mixture
 
@@ -32,6 +31,6 @@ def calls(monkeypatch):
         names.append(name)
         return native.share_out(name, *rest)
 
-    for module in (dot_product, gauss_rule, neural_cde, ode_rnn, pairs, spectral_mixture):
+    for module in (dot_product, neural_cde, ode_rnn, spectral_mixture):
         monkeypatch.setattr(module, "share_out", counted)
     return names

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from contiformer.native import library, sources
-from contiformer.native.gauss_rule import MOST_TERMS
 from contiformer.native.rivals import neural_cde
 from contiformer.native.sources import checksum, constant, struct_of
 
@@ -131,7 +130,6 @@ def test_layouts_are_those_of_the_compiler(source, name):
 
 def test_constants_are_those_of_the_sources():
     assert constant("common.h", "LANES") == library.LANES
-    assert constant("gauss_rule.c", "TERMS") == MOST_TERMS
     assert constant("rivals/neural_cde.c", "STAGES") == neural_cde._STAGES
 
 

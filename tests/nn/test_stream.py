@@ -26,13 +26,14 @@ def streamed(model, values, times):
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
-@pytest.mark.parametrize("field", ["concatnorm", "concat", "linear"])
+@pytest.mark.parametrize("field", ["concatnorm", "concat", "headwise", "linear"])
 @pytest.mark.parametrize("norm", ["end", "entry"])
 def test_states_are_those_of_a_pass_over_everything(n_layers, field, norm):
     model = make_model(n_layers, field=field, norm=norm, encoding_scale=0.5)
     values, times = normal(1, LENGTH, CHANNELS), 1.5 * sorted_times(1, LENGTH)
     _, states = streamed(model, values[0], times[0])
-    assert largest(states - model(values, times)[0]) < 1e-7
+    # heads of four channels are nearly singular where their norm is small, and resolved later
+    assert largest(states - model(values, times)[0]) < (1e-6 if field == "headwise" else 1e-7)
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])

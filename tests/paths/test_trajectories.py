@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchdiffeq import odeint
 
-from contiformer.nn.fields import ConcatField, stack_fields
+from contiformer.nn.fields import ConcatField, HeadwiseField, SigmoidField, stack_fields
 from contiformer.paths.trajectories import (
     Pieces,
     evaluate_basis,
@@ -155,3 +155,11 @@ def test_stacked_fields_are_the_fields_themselves(normalize, activation):
     together = stack_fields(fields, torch.float64)(t, x)
     apart = torch.stack([field(t, state) for field, state in zip(fields, x)])
     assert largest(together - apart) < 1e-12
+
+
+def test_stacked_headwise_fields_are_the_fields_themselves():
+    fields = [HeadwiseField(WIDTH, 2).double() for _ in range(STATES)]
+    t, x = torch.rand(BATCH, OBS, 1).double(), normal(STATES, BATCH, OBS, WIDTH)
+    together = stack_fields(fields, torch.float64)
+    assert isinstance(together, SigmoidField)
+    assert largest(together(t, x) - torch.stack([field(t, state) for field, state in zip(fields, x)])) < 1e-12

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from contiformer.backbones.base import AttentionWeights, Backbone, QueryTimes, States
 from contiformer.data.batch import Batch
 from contiformer.nn.clock import Clock, TimeEncoding
-from contiformer.nn.eager import run_eagerly
 from contiformer.nn.layer import ContiFormerLayer, NormPlace
 from contiformer.nn.stream import LayerStream, can_stream
+from contiformer.paths.tables import traced
 
 Times = Float[Tensor, "batch points"]
 #: Default width of a head: at a d_model of 64, 8 heads were better than 4 in all of four cross-validations within
@@ -130,7 +130,7 @@ class ContiFormer(nn.Module):
         if times.shape != values.shape[:2]:
             raise ValueError(f"times must be {tuple(values.shape[:2])} like values, got {tuple(times.shape)}")
         if observed is None:
-            observed = ~values.isnan()
+            observed = values.isnan().logical_not()
         elif observed.shape != values.shape or observed.dtype != torch.bool:
             raise ValueError(
                 f"observed must be boolean of shape {tuple(values.shape)} like values, "
@@ -216,20 +216,22 @@ def _heads_for(d_model: int) -> int:
     return max((n for n in range(1, d_model // HEAD_WIDTH + 1) if d_model % n == 0), default=1)
 
 
-@run_eagerly
 def _check_reference(times: Tensor, batch: int, layer: int) -> None:
     """The next layer attends to the states at these times, so they must be what observation times must be."""
     name = f"reference_times of layer {layer}"
     if times.dim() != 2 or times.shape[0] != batch:
         raise ValueError(f"{name} must be [{batch}, references], got {tuple(times.shape)}")
+    if traced(times):
+        return
     if not bool(torch.isfinite(times).all()):
         raise ValueError(f"{name} must be finite: remove NaN and infinity")
     if bool((times[:, 1:] < times[:, :-1]).any()):
         raise ValueError(f"{name} must not decrease: sort them along the last dimension")
 
 
-@run_eagerly
 def _refuse_infinite(values: Tensor, observed: Tensor) -> None:
+    if traced(values):
+        return
     bad = observed & ~torch.isfinite(values)
     if bool(bad.any()):
         row, position, channel = torch.nonzero(bad)[0].tolist()
@@ -239,15 +241,15 @@ def _refuse_infinite(values: Tensor, observed: Tensor) -> None:
         )
 
 
-@run_eagerly
 def _in_order(times: Times, seen: Bool[Tensor, "batch points"]) -> Times:
     """Equal times moved apart, to before the time they share, so that a row does not see those after it.
 
-    By at most 1e-10 of the clock for each row, and by no more than half of the gap before them.
+    By four times as much as the clock must tell apart (:func:`~contiformer.nn.observations.snap_ties`), and by no more
+    than half of the gap before them.
     """
     shown = times.masked_fill(~seen, torch.nan)
     same = shown[:, 1:] == shown[:, :-1]
-    if not bool(same.any()):
+    if not traced(times) and not bool(same.any()):
         return times
     count = times.shape[1]
     place = torch.arange(count, device=times.device).expand_as(times)
@@ -259,5 +261,7 @@ def _in_order(times: Times, seen: Bool[Tensor, "batch points"]) -> Times:
     end = torch.where(last, place, count).flip(1).cummin(1).values.flip(1)
     before = times.gather(1, (begin - 1).clamp(min=0))
     gap = torch.where(begin > 0, times - before, torch.inf)
-    step = torch.minimum(torch.full_like(times, 1e-10), gap / (2 * (end - begin + 1)))
+    spacing = torch.finfo(times.dtype).eps * torch.maximum(times.abs(), times[:, :1].abs())
+    least = torch.maximum(4e-11 * (times - times[:, :1]), 16 * spacing).clamp(min=1e-10)
+    step = torch.minimum(least, gap / (2 * (end - begin + 1)))
     return times - step * (end - place)

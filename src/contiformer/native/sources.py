@@ -39,7 +39,7 @@ def struct_of(source: str, name: str) -> type[Struct]:
 
     Example:
         >>> from contiformer.native.sources import struct_of
-        >>> struct_of("gap_softmax.c", "Outward")(size=3).size
+        >>> struct_of("sweep.c", "Sweep")(states=3).states
         3
     """
     found = re.search(rf"typedef struct ?{{([^{{}}]*)}} ?{name} ?;", _text(source))

@@ -79,8 +79,8 @@ class ContinuousAttention(nn.Module):
         d_model, n_heads: width and number of heads; ``n_heads`` divides ``d_model``.
         rule: "exact", "linear" or "gauss" (with ``points`` 2 to 5), see :class:`~contiformer.nn.rules.AttentionRule`.
         interpolation: of the query: "linear", "cubic" (natural spline; not causal) or "hermite" (backward differences).
-        field: "concatnorm", "concat", "linear", or any module ``f(t, x)`` with t [..., 1] and x [..., d_model], of
-            which keys and values get a copy each.
+        field: "concatnorm", "concat", "headwise" (the paper's field for each head by itself), "linear", or any module
+            ``f(t, x)`` with t [..., 1] and x [..., d_model], of which keys and values get a copy each.
         activation: of the named fields, "tanh" or "sigmoid".
         method: "spectral" solves one ODE per observation; "pairwise" is the paper's algorithm, one per pair.
         degree: of the polynomials that represent a trajectory on a piece. "auto" starts at 7 and doubles it for every
@@ -164,8 +164,8 @@ class ContinuousAttention(nn.Module):
         self.k_proj = nn.Linear(d_model, d_model)
         self.v_proj = nn.Linear(d_model, d_model)
         self.out_proj = nn.Linear(d_model, d_model)
-        self.key_field = make_field(field, d_model, activation)
-        self.value_field = make_field(field, d_model, activation)
+        self.key_field = make_field(field, d_model, activation, n_heads)
+        self.value_field = make_field(field, d_model, activation, n_heads)
 
     def extra_repr(self) -> str:
         """The options that no submodule shows."""
@@ -208,7 +208,8 @@ class ContinuousAttention(nn.Module):
         projected = [proj(seen.x) for proj in (self.q_proj, self.k_proj, self.v_proj)]
         # integrals and softmax in at least float32, whatever autocast makes of the projections
         work = torch.promote_types(projected[0].dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        device = x.device.type
+        with torch.autocast("cpu" if device == "meta" else device, enabled=False):
             q, k, v = (p.to(work) for p in projected)
             mixed, weights = self._attend(seen, q, k, v, return_weights)
         out = self.out_proj(mixed.to(projected[0].dtype))
@@ -236,22 +237,25 @@ class ContinuousAttention(nn.Module):
             return join_heads(out), weights if return_weights else None
         return self._spectral(_Problem(seen, path, k, v, rule, return_weights))
 
-    def _levels(self, causal: bool) -> tuple[Level, ...]:
+    def _levels(self, seen: Observations, causal: bool) -> tuple[Level, ...]:
         """The degrees to try. In a causal model the data must not choose: the future would."""
         if self.degree == "auto" and not causal:
-            return tuple(Level(nodes_for_degree(degree), tail) for degree, tail in AUTO_DEGREES.items())
+            levels = tuple(Level(nodes_for_degree(degree), tail) for degree, tail in AUTO_DEGREES.items())
+            # an answer at any time moves with the window of all that are asked for, the less the finer the series
+            return levels if seen.query_times is None else levels[1:]
         return (Level(nodes_for_degree(CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)), RESOLVED),)
 
     def _spectral(self, problem: _Problem) -> tuple[Tensor, Tensor | None]:
         """Attend by the kernel or by the listing, at the degree that resolves the trajectories."""
-        seen, rule, levels = problem.seen, problem.rule, self._levels(problem.rule.causal)
+        seen, rule, levels = problem.seen, problem.rule, self._levels(problem.seen, problem.rule.causal)
         pieces = self._pieces(seen, rule)
         fields = [self.key_field] * rule.continuous_scores + [self.value_field] * rule.continuous_values
         field = stack_fields(fields, problem.k.dtype)
-        given = (problem.path, problem.k, problem.v, seen.times, None if seen.complete else seen.valid)
-        if not problem.return_weights and kernel.takes(*given, seen.query_times, pieces.edges, field, rule, self.n_heads):
+        valid = None if seen.complete else seen.valid
+        given = (problem.path, problem.k, problem.v, seen.times, valid, seen.query_times, pieces.edges, field, rule)
+        if not problem.return_weights and kernel.takes(*given, self.n_heads):
             weights = None
-            out, tail = kernel.attend(*given, seen.query_times, pieces.edges, field, rule, self.n_heads, levels)
+            out, tail = kernel.attend(*given, self.n_heads, levels)
         else:
             out, weights, tail = self._listed(problem, pieces, field, levels)
         if not traced(tail) and not bool((tail == 0).all()):
@@ -272,8 +276,8 @@ class ContinuousAttention(nn.Module):
         given = (problem.path, problem.k, problem.v, seen.times, valid, seen.query_times, pieces.edges)
         block, weighed = None, problem.return_weights
         if traced(problem.k):
-            # no decision on values: the second level is enough for most
-            levels = levels[1:2] or levels
+            # no decision on values: degree 7 is enough for most
+            levels = levels[-3:][:1]
         else:
             queries = seen.times if seen.query_times is None else seen.query_times
             rows = self.n_heads * queries.numel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeGuard, get_args
 
 import torch
@@ -11,10 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from contiformer.native.dispatch import unhooked
-from contiformer.nn.fused_sweep import SigmoidField
 from contiformer.paths.trajectories import StackedField
 
-FieldName = Literal["concat", "concatnorm", "linear"]
+FieldName = Literal["concat", "concatnorm", "headwise", "linear"]
 Activation = Literal["tanh", "sigmoid"]
 FIELDS: tuple[str, ...] = get_args(FieldName)
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
@@ -63,6 +63,29 @@ class ConcatField(nn.Module):
         return z.tanh() if self.activation == "tanh" else z.sigmoid()
 
 
+class HeadwiseField(nn.Module):
+    """The paper's field for each head by itself: H maps of ``d/H`` channels, H times less work than one of d.
+
+    Shapes: t a number, [...] or [..., 1]; x [..., d] -> [..., d].
+
+    Example:
+        >>> import torch
+        >>> from contiformer.nn.fields import HeadwiseField
+        >>> HeadwiseField(8, 2)(0.5, torch.zeros(3, 8)).shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(self, d_model: int, n_heads: int, *, activation: Activation = "tanh") -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(ConcatField(d_model // n_heads, activation=activation) for _ in range(n_heads))
+
+    def forward(self, t: float | Tensor, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+        """The derivative at time ``t`` and state ``x``."""
+        column = _column(t, x)
+        parts = x.unflatten(-1, (len(self.heads), -1)).unbind(-2)
+        return torch.cat([head(column, part) for head, part in zip(self.heads, parts, strict=True)], -1)
+
+
 class LinearField(nn.Module):
     """``f(t, x) = A x``: trajectories are matrix exponentials, ``k_i(t) = exp(A (t - t_i)) K_i``."""
 
@@ -76,7 +99,7 @@ class LinearField(nn.Module):
         return nn.functional.linear(x, self.weight)
 
 
-def make_field(field: FieldName | nn.Module, d_model: int, activation: Activation) -> nn.Module:
+def make_field(field: FieldName | nn.Module, d_model: int, activation: Activation, n_heads: int = 1) -> nn.Module:
     """A field by name, or a copy of a module ``f(t, x)`` with t [..., 1] and x [..., d]."""
     if isinstance(field, nn.Module):
         return copy.deepcopy(field)
@@ -86,18 +109,66 @@ def make_field(field: FieldName | nn.Module, d_model: int, activation: Activatio
         raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
     if field == "linear":
         return LinearField(d_model)
+    if field == "headwise":
+        return HeadwiseField(d_model, n_heads, activation=activation)
     return ConcatField(d_model, normalize=field == "concatnorm", activation=activation)
 
 
+@dataclass(frozen=True)
+class SigmoidField:
+    """Several of the paper's fields as one batched map: ``f(t, x) = amplitude σ(gain ∘ n + shift) + offset``.
+
+    Both activations are a sigmoid, with tanh(z) = 2 σ(2z) - 1. The norm is ``n = z / √(|z|² + floor²)`` with ``z = x @
+    matrix + slope t + bias``, where matrix, slope and bias are centred over channels and √d is in the gain, which makes
+    this LayerNorm. Without a norm, gain, shift and floor are None and the argument is ``z``.
+
+    Shapes: matrix [F, c, c], the rest [F, 1, c]. There are as many fields F as states, or a multiple: then each of them
+    has its part of a state's channels.
+    """
+
+    matrix: Tensor
+    slope: Tensor
+    bias: Tensor
+    gain: Tensor | None
+    shift: Tensor | None
+    floor: float | None
+    amplitude: float
+    offset: float
+
+    @property
+    def parameters(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """What is learned."""
+        return self.matrix, self.slope, self.bias, self.gain, self.shift
+
+    @property
+    def constants(self) -> tuple[float | None, float, float]:
+        """What is not."""
+        return self.floor, self.amplitude, self.offset
+
+    def __call__(self, t: Tensor, x: Float[Tensor, "states *rows d"]) -> Float[Tensor, "states *rows d"]:
+        """Derivatives at t [..., 1] and x [S, ..., d]."""
+        states, parts = x.shape[0], self.matrix.shape[0] // x.shape[0]
+        rows = x.reshape(states, -1, parts, x.shape[-1] // parts).transpose(1, 2).flatten(0, 1)
+        z = torch.baddbmm(torch.addcmul(self.bias, self.slope, t.reshape(1, -1, 1)), rows, self.matrix)
+        if self.floor is not None:
+            assert self.shift is not None
+            assert self.gain is not None
+            z = torch.addcmul(self.shift, z * (z.square().sum(-1, keepdim=True) + self.floor**2).rsqrt(), self.gain)
+        slopes = (self.amplitude * z.sigmoid() + self.offset).unflatten(0, (states, parts))
+        return slopes.transpose(1, 2).reshape(x.shape)
+
+
 def stack_fields(fields: Sequence[nn.Module], dtype: torch.dtype) -> StackedField:
-    """One callable ``(t [n, B, 1], x [S, n, B, d]) -> [S, n, B, d]`` for the S fields.
+    """One callable ``(t [..., 1], x [S, ..., d]) -> [S, ..., d]`` for the S fields.
 
     Equal fields of the paper's form are evaluated together, as one batched product with the fused affine maps.
     """
-    concat = [f for f in fields if is_plain(f)]
-    if len(concat) == len(fields) and len({(f.activation, f.norm is None) for f in concat}) == 1:
-        return fuse(concat, dtype)
-    return lambda t, x: torch.stack([f(t, state) for f, state in zip(fields, x, strict=True)])
+    parts = [list(f.heads) if type(f) is HeadwiseField and unhooked(f, f.heads) else [f] for f in fields]
+    plain = [f for part in parts for f in part if is_plain(f)]
+    same = len({(f.activation, f.norm is None) for f in plain}) == 1 and len({len(part) for part in parts}) == 1
+    if same and len(plain) == sum(map(len, parts)):
+        return fuse(plain, dtype)
+    return lambda t, x: torch.stack([f(t, state) for f, state in zip(fields, x.unbind(), strict=True)])
 
 
 def is_plain(field: nn.Module) -> TypeGuard[ConcatField]:

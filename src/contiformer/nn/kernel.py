@@ -19,7 +19,7 @@ from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.dispatch import usable
 from contiformer.native.library import LANES, share_out, threads_for
 from contiformer.native.sources import Struct, struct_of
-from contiformer.nn.fused_sweep import SigmoidField
+from contiformer.nn.fields import SigmoidField
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import hermite_to_chebyshev
 from contiformer.paths.interpolation import PiecewisePolynomial
@@ -208,7 +208,7 @@ class _Trajectories(torch.autograd.Function):
         shape = (2, batch, clock.heads * clock.groups, obs, clock.pieces.count)
         # which level has the final word on a trajectory
         owner = None if shown is None else shown.long() - 1
-        values, series, squares = [], None, None
+        values, series, squares, coarse = [], None, None, torch.tensor(True)
         for number, level in enumerate(clock.levels):
             some = items is not None
             values.append(initial.new_empty(states * batch * obs, clock.pieces.count * (level.nodes - 1) + 1, width))
@@ -228,7 +228,7 @@ class _Trajectories(torch.autograd.Function):
             last, size, start = squares.sum(3)
             scale = torch.maximum(torch.minimum(start, size), 1e-3 * size).clamp_(min=torch.finfo(size.dtype).tiny)
             tail = (last / scale).sqrt().amax((0, 2))
-            coarse = ~(tail <= level.tolerance) & (number == 0 or coarse)
+            coarse = ~(tail <= level.tolerance) & coarse
             if number + 1 == len(clock.levels) or not bool(coarse.any()):
                 break
             # without those above half of the mean that is allowed, the others are resolved

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from contiformer.nn.attention import ContinuousAttention
 from contiformer.nn.dropout import Dropout
-from contiformer.nn.eager import run_eagerly
-from contiformer.nn.observations import Observations, last_observed
+from contiformer.nn.observations import Observations
 from contiformer.paths.interpolation import interpolate
 
 NormPlace = Literal["end", "entry"]
@@ -82,7 +81,6 @@ class ContiFormerLayer(nn.Module):
         z = self.attention_norm(attended + base.to(attended.dtype))
         return self.feed_forward_norm(z + self.dropout(self.feed_forward(z)))
 
-    @run_eagerly
     def _input_path(
         self,
         x: Tensor,
@@ -101,5 +99,5 @@ class ContiFormerLayer(nn.Module):
         if not self.attention.rule.causal:
             known, some = seen.query_times, seen.valid.any(1, keepdim=True)
         else:
-            known, _, some = last_observed(seen.times, seen.valid, seen.query_times)
+            known, some = seen.last_known(seen.query_times)
         return torch.where(some.unsqueeze(-1), path(known), 0.0) + now

@@ -8,10 +8,38 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from contiformer.paths.interpolation import count_until, pick_rows
+from contiformer.paths.tables import traced
+
 
 def valid_first(valid: Bool[Tensor, "batch rows"]) -> Int[Tensor, "batch rows"]:
     """Row compaction: positions of the valid rows in their order, then those of the others."""
-    return torch.argsort(~valid, dim=1, stable=True)
+    # each row's place, without a sort, which exporters do not have
+    place = torch.where(valid, valid.cumsum(1), valid.sum(1, keepdim=True) + valid.logical_not().cumsum(1)) - 1
+    index = torch.arange(valid.shape[1], device=valid.device).expand_as(place)
+    return torch.zeros_like(place).scatter(1, place, index)
+
+
+def snap_ties(times: Float[Tensor, "batch obs"], given: torch.dtype) -> Float[Tensor, "batch obs"]:
+    """Move times that the clock does not tell apart onto the first of them, so that they are equal everywhere else.
+
+    The clock tells times apart that differ by more than 1e-11 of the window up to them, and by more than four times the
+    spacing of numbers of their size in the precision ``given``. Later times do not matter, so a causal model may do
+    this.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.nn.observations import snap_ties
+        >>> snap_ties(torch.tensor([[0.0, 1.0, 1.0 + 1e-12, 2.0]], dtype=torch.float64), torch.float64).tolist()
+        [[0.0, 1.0, 1.0, 2.0]]
+    """
+    spacing = torch.finfo(given if given.is_floating_point else times.dtype).eps
+    clock, first = times.detach(), times.detach()[:, :1]
+    apart = torch.maximum(1e-11 * (clock - first), 4 * spacing * torch.maximum(clock.abs(), first.abs()))
+    fresh = torch.cat([torch.ones_like(first, dtype=torch.bool), (clock[:, 1:] - clock[:, :-1]) > apart[:, 1:]], 1)
+    group = fresh.cumsum(1) - 1
+    firsts = torch.zeros_like(times).scatter_add(1, group, torch.where(fresh, times, 0.0))
+    return firsts.gather(1, group)
 
 
 @dataclass(frozen=True)
@@ -49,20 +77,26 @@ class Observations:
         queries = None if query_times is None else query_times.to(exact)
         batch, obs = times.shape
         valid = torch.ones(batch, obs, dtype=torch.bool, device=x.device) if mask is None else mask.clone()
-        complete, distinct = _check_values(clock, queries, valid)
-        _refuse_infinite(x.detach(), valid)
+        if traced(x, times):
+            complete, distinct = mask is None, False
+        else:
+            complete, distinct = _check_values(clock, queries, valid)
+            _refuse_infinite(x.detach(), valid)
         lengths = valid.sum(1).clamp(min=1)
         order = None
         if not complete:
             order = valid_first(valid)
             valid = valid.gather(1, order)
-            x = torch.where(valid[..., None], x.gather(1, order[..., None].expand_as(x)), 0.0)
+            x = torch.where(valid[..., None], pick_rows(x, order), 0.0)
             # padding repeats the last time, and an empty sequence stands where it is asked about
             asked = queries is not None and queries.shape[1] > 0
             empty = queries.detach().amin(1, keepdim=True) if queries is not None and asked else clock.new_zeros(())
             clock = torch.where(valid, clock.gather(1, order), empty)
             clock = torch.where(valid, clock, clock.gather(1, lengths[:, None] - 1))
-        return cls(x, clock, queries, valid, lengths, order, complete, distinct)
+        snapped = snap_ties(clock, times.dtype)
+        # padding repeats the last time, which is no tie
+        distinct = distinct and bool((snapped == clock).all())
+        return cls(x, snapped, queries, valid, lengths, order, complete, distinct)
 
     def select(self, index: Int[Tensor, " some"]) -> Observations:
         """Some of the sequences."""
@@ -84,23 +118,13 @@ class Observations:
             start, end = torch.minimum(start, asked.amin(1)), torch.maximum(end, asked.amax(1))
         return start.detach(), end.detach()
 
-    def ties_apart(self) -> Observations | None:
-        """The same with equal times moved apart by 1e-12 of the window, or None where that would change their order.
-
-        Distinct times take the fast way through attention, which needs no exception for gaps of zero.
-        """
-        obs = self.times.shape[1]
-        index = torch.arange(obs, device=self.times.device).expand_as(self.times)
-        fresh = torch.ones_like(self.valid)
-        fresh[:, 1:] = self.times[:, 1:] > self.times[:, :-1]
-        rank = index - torch.where(fresh, index, 0).cummax(1).values
-        window = self.times[:, -1:] - self.times[:, :1]
-        rounding = 4 * torch.finfo(self.times.dtype).eps * self.times.abs().amax(1, keepdim=True)
-        moved = self.times + torch.maximum(1e-12 * window, rounding) * rank
-        moved = torch.where(self.valid, moved, moved.gather(1, self.lengths[:, None] - 1))
-        if bool((self.valid[:, 1:] & (moved[:, 1:] <= moved[:, :-1])).any()):
-            return None
-        return replace(self, times=moved, distinct_knots=True)
+    def last_known(
+        self, queries: Float[Tensor, "batch query"]
+    ) -> tuple[Float[Tensor, "batch query"], Bool[Tensor, "batch query"]]:
+        """Time of the last observation at or before each query (the query's own where there is none), and if any is."""
+        count = count_until(self.times, queries)
+        exists = (count > 0) & self.valid[:, :1]
+        return torch.where(exists, self.times.gather(1, (count - 1).clamp(min=0)), queries.detach()), exists
 
     def to_input_order(self, result: Tensor, dim: int = 1) -> Tensor:
         """Put rows back to where they came from, with zeros in place of the invalid ones."""
@@ -170,24 +194,3 @@ def _check_values(times: Tensor, queries: Tensor | None, valid: Tensor) -> tuple
             f"{float(times[row, column + 1]):g} at position {column + 1}. Sort the observations by time first"
         )
     return complete, smallest > 0
-
-
-def last_observed(
-    times: Float[Tensor, "batch points"],
-    valid: Bool[Tensor, "batch points"] | None,
-    queries: Float[Tensor, "batch query"],
-) -> tuple[Float[Tensor, "batch query"], Int[Tensor, "batch query"], Bool[Tensor, "batch query"]]:
-    """Time and position of the last valid point at or before each query, and whether there is one.
-
-    Where there is none, the time is the query's own and the position 0. Points that are not valid may lie anywhere
-    among the sorted times.
-    """
-    queries = queries.detach()
-    position = torch.arange(times.shape[1], device=times.device).expand_as(times)
-    if valid is not None:
-        position = torch.where(valid, position, -1).cummax(1).values
-    before = torch.searchsorted(times.contiguous(), queries.contiguous(), right=True).sub(1)
-    position = torch.where(before >= 0, position.gather(1, before.clamp(min=0)), -1)
-    exists = position >= 0
-    position = position.clamp(min=0)
-    return torch.where(exists, times.gather(1, position), queries), position, exists

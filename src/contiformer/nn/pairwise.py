@@ -3,10 +3,6 @@
 Each interval ``[t_i, u_j]`` is mapped to ``s`` in [-1, 1] by ``τ = (s (u_j - t_i) + t_i + u_j) / 2``, so that
 ``dk/ds = f(τ, k) (u_j - t_i) / 2``, and all N x Q systems are solved at once with Runge-Kutta steps of a fixed size.
 This is the oracle of the tests and the baseline of the benchmark; use ``method="spectral"`` for everything else.
-
-Trainings at the paper's smallest steps take hours to days like this. In float32 on a CPU the paper's own fields are
-therefore followed in C where that was compiled, by the same steps, for the pairs that count, with first derivatives
-only. Float64, "exact" integrals and other fields stay here, and so does everything under ``CONTIFORMER_NATIVE=0``.
 """
 
 from __future__ import annotations
@@ -20,10 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from contiformer.native import pairs
-from contiformer.native.dispatch import usable
-from contiformer.nn.fields import fuse, is_plain
-from contiformer.nn.observations import Observations, last_observed
+from contiformer.nn.observations import Observations
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.interpolation import PiecewisePolynomial
 
@@ -45,7 +38,7 @@ def pairwise_attention(
     end = queries[:, :, None]
     start, end = torch.broadcast_tensors(start, end)
     gap = end - start
-    known = last_observed(seen.times, seen.valid, queries)[0].unsqueeze(-1) if rule.causal else None
+    known = seen.last_known(queries)[0].unsqueeze(-1) if rule.causal else None
 
     def query_at(tau: Tensor) -> Tensor:
         # what a causal model may not know yet is held at its last known value
@@ -61,18 +54,16 @@ def pairwise_attention(
     allowed = seen.valid[:, None, :].expand_as(gap)
     if rule.causal:
         allowed = allowed & (gap >= 0)
-    # of queries at the times, those of rows that are not there have no output
-    wanted = allowed if seen.query_times is not None else allowed & seen.valid[:, :, None]
     keys = key[:, None].expand(-1, end.shape[1], -1, -1)
     values = value[:, None].expand_as(keys)
     if rule.continuous_scores:
-        scores = _mean_along(key_field, keys, start, end, wanted, step_size, rule, product)
+        scores = _mean_along(key_field, keys, start, end, step_size, rule, product)
         if not rule.normalize_scores:
             scores = scores * gap.unsqueeze(-1).to(scores.dtype)
     else:
         scores = product(end, keys)
     if rule.continuous_values:
-        values = _mean_along(value_field, values, start, end, wanted, step_size, rule, lambda _, v: v)
+        values = _mean_along(value_field, values, start, end, step_size, rule, lambda _, v: v)
         if not rule.normalize_values:
             values = values * gap.unsqueeze(-1).to(values.dtype)
     scores = scores.permute(0, 3, 1, 2) * rule.scale(key.shape[-1] // heads)
@@ -88,14 +79,13 @@ def _mean_along(
     state: Tensor,
     start: Tensor,
     end: Tensor,
-    wanted: Tensor,
     step_size: float,
     rule: AttentionRule,
     of: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """Mean over [start, end] of ``of(τ, x(τ))`` along the trajectory of ``state``, by the rule.
 
-    Only pairs that are ``wanted`` have to be right. "exact" carries the running integral as one more state of the ODE,
+    "exact" carries the running integral as one more state of the ODE,
     so it converges as the step goes to zero.
     """
     half = ((end - start) / 2).to(state.dtype).unsqueeze(-1)
@@ -106,18 +96,14 @@ def _mean_along(
     def slope(s: float, x: Tensor) -> Tensor:
         return field(time(s).to(x.dtype).unsqueeze(-1), x) * half
 
-    def moved(x: Tensor, a: float, b: float) -> Tensor:
-        compiled = _compiled(field, x, time(a), time(b), wanted, _steps(a, b, step_size))
-        return _solve(slope, x, a, b, step_size) if compiled is None else compiled
-
     if rule.rule == "linear":
-        return (of(start, state) + of(end, moved(state, -1.0, 1.0))) / 2
+        return (of(start, state) + of(end, _solve(slope, state, -1.0, 1.0, step_size))) / 2
     if rule.rule == "gauss":
         nodes, weights = np.polynomial.legendre.leggauss(rule.points)
         total = torch.zeros_like(of(start, state))
         at = -1.0
         for node, weight in zip(nodes, weights, strict=True):
-            state, at = moved(state, at, float(node)), float(node)
+            state, at = _solve(slope, state, at, float(node), step_size), float(node)
             total = total + float(weight) / 2 * of(time(at), state)
         return total
     width = state.shape[-1]
@@ -132,7 +118,7 @@ def _mean_along(
 
 def _solve(slope: Callable[[float, Tensor], Tensor], x: Tensor, start: float, end: float, step_size: float) -> Tensor:
     """Classical Runge-Kutta from ``start`` to ``end`` in equal steps of at most ``step_size``."""
-    steps = _steps(start, end, step_size)
+    steps = max(1, math.ceil((end - start) / step_size - 1e-9))
     h = (end - start) / steps
     for n in range(steps):
         s = start + n * h
@@ -142,17 +128,3 @@ def _solve(slope: Callable[[float, Tensor], Tensor], x: Tensor, start: float, en
         k4 = slope(s + h, x + h * k3)
         x = x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
     return x
-
-
-def _steps(start: float, end: float, step_size: float) -> int:
-    return max(1, math.ceil((end - start) / step_size - 1e-9))
-
-
-def _compiled(
-    field: nn.Module, x: Tensor, begin: Tensor, end: Tensor, wanted: Tensor, steps: int
-) -> Float[Tensor, "batch query obs d"] | None:
-    """The same in C, with what is not wanted left where it was; None where that cannot be done."""
-    if not is_plain(field) or begin.requires_grad or not pairs.fits(x) or not usable(x, *field.parameters()):
-        return None
-    which = torch.nonzero(wanted, as_tuple=True)
-    return x.index_put(which, fuse([field], x.dtype).along(x[which], begin[which], end[which], steps))

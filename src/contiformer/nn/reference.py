@@ -23,7 +23,15 @@ from contiformer.paths.chebyshev import chebyshev_basis, running_mean_matrix
 from contiformer.paths.interpolation import PiecewisePolynomial, count_until, pick_rows
 from contiformer.paths.quadrature import gauss_legendre
 from contiformer.paths.tables import table
-from contiformer.paths.trajectories import Pieces, StackedField, evaluate_basis, solve_trajectories
+from contiformer.paths.trajectories import (
+    Pieces,
+    StackedField,
+    basis_means,
+    evaluate_basis,
+    series_sizes,
+    solve_trajectories,
+    tail_of,
+)
 
 
 class _Queries(NamedTuple):
@@ -34,6 +42,18 @@ class _Queries(NamedTuple):
     value: Float[Tensor, "batch heads query dk"]
     cells: Float[Tensor, "batch heads knots pmd"] | None  # means of T_m q from each knot to the next
     parts: tuple[Float[Tensor, "batch heads query pmd"], ...]  # from the knot before to the query, and on to the next
+
+
+class _Keys(NamedTuple):
+    """Some of the keys, from number ``first`` on, their series where the rule makes them continuous, and the gaps."""
+
+    first: int
+    time: Float[Tensor, "batch keys"]
+    key: Float[Tensor, "batch keys d"]
+    value: Float[Tensor, "batch keys d"]
+    key_series: Float[Tensor, "batch keys pieces terms d"] | None
+    value_series: Float[Tensor, "batch keys pieces terms d"] | None
+    gap: Float[Tensor, "batch query keys"]  # u - t_i
 
 
 def attend(
@@ -76,28 +96,27 @@ def attend(
         allowed = shown[:, None, :] & (gap >= 0) if rule.causal else shown[:, None, :]
         # trajectories k_i(t) and v_i(t) of the keys, as series on every piece
         curves = [x for x, moves in ((key, rule.continuous_scores), (value, rule.continuous_values)) if moves]
-        sizes, key_series, value_series = times.new_zeros(3, 1, len(k), pieces.count), None, None
+        sizes, key_series, value_series = times.new_zeros(3, 1, k.shape[0], pieces.count), None, None
         if curves:
             initial = torch.stack(curves)
             series = solve_trajectories(field, initial, time, pieces, nodes, causal=rule.causal)
-            sizes = _sizes(series, initial, time, shown, pieces, rule.causal)
+            sizes = series_sizes(series, initial, time, shown, pieces, rule.causal)
             key_series = series[0] if rule.continuous_scores else None
             value_series = series[-1] if rule.continuous_values else None
         # scores α_i(u): means of q·k_i over [t_i, u]
-        scores = _scores(queries, path, key, key_series, time, start, gap, pieces, rule, heads)
-        scores = (scores * rule.scale(k.shape[-1] // heads)).masked_fill(
-            ~allowed.unsqueeze(1), torch.finfo(k.dtype).min
-        )
+        keys = _Keys(start, time, key, value, key_series, value_series, gap)
+        scores = _scores(queries, keys, path, pieces, rule, heads)
+        least = torch.finfo(k.dtype).min
+        scores = torch.where(allowed.unsqueeze(1), scores * rule.scale(k.shape[-1] // heads), least)
         # a query that may attend to nothing gets weights of zero
         weights = scores.softmax(-1) * allowed.unsqueeze(1)
         # output: weighted sum of the means of v_i over [t_i, u]
-        dropped = drop(weights, rule.dropout)
-        out = _weighted_values(dropped, queries, value, value_series, time, gap, pieces, rule, heads)
+        out = _weighted_values(drop(weights, rule.dropout), queries, keys, pieces, rule, heads)
         return out, weights, scores.logsumexp(-1, keepdim=True) if block else weights, sizes
 
     if block is None:
         out, weights, _, sizes = attend_to(0, k.shape[1])
-        return join_heads(out), weights if return_weights else None, _tail(sizes)
+        return join_heads(out), weights if return_weights else None, tail_of(sizes)
     parts = []
     for start in range(0, k.shape[1], block):
         bounds = (start, min(start + block, k.shape[1]))
@@ -106,7 +125,7 @@ def attend(
     outs, _, sums, sizes_of = zip(*parts, strict=True)
     # a softmax over all keys is the softmax of each block, times the block's share of the sum of exponentials
     out = (torch.stack(sums).softmax(0) * torch.stack(outs)).sum(0)
-    return join_heads(out), None, _tail(torch.stack(sizes_of).sum(0))
+    return join_heads(out), None, tail_of(torch.stack(sizes_of).sum(0))
 
 
 def _read_path(
@@ -121,7 +140,7 @@ def _read_path(
     knots, at_knots = path.knots, path.coefficients[:, :, 0]
     exact = rule.continuous_scores and rule.rule == "exact"
     step = torch.cat([knots[:, 1:] - knots[:, :-1], torch.zeros_like(knots[:, :1])], 1)
-    cells = _basis_means(path, None, knots, step, pieces, terms, heads) if exact else None
+    cells = basis_means(path, None, knots, step, pieces, terms, heads) if exact else None
     if query_times is None:
         return _Queries(knots, None, split_heads(at_knots, heads), cells, ())
     knot = count_until(knots, query_times) - 1
@@ -133,84 +152,41 @@ def _read_path(
         stop = torch.where(after == knot, query_times, knots.gather(1, after))
         # before the first knot the path is held, in a causal model between knots too: the next one is not known yet
         held = (knot < 0) | rule.causal
-        parts = (_basis_means(path, (before, held), start, query_times - start, pieces, terms, heads),)
+        parts = (basis_means(path, (before, held), start, query_times - start, pieces, terms, heads),)
         if not rule.causal:
-            parts += (_basis_means(path, (before, held), query_times, stop - query_times, pieces, terms, heads),)
+            parts += (basis_means(path, (before, held), query_times, stop - query_times, pieces, terms, heads),)
     value = pick_rows(at_knots, before) if rule.causal else path(query_times)
     return _Queries(query_times, knot, split_heads(value, heads), cells, parts)
 
 
-def _basis_means(
-    path: PiecewisePolynomial,
-    cell: tuple[Int[Tensor, "batch rows"], Bool[Tensor, "batch rows"]] | None,
-    start: Float[Tensor, "batch rows"],
-    length: Float[Tensor, "batch rows"],
-    pieces: Pieces,
-    terms: int,
-    heads: int,
-) -> Float[Tensor, "batch heads rows pmd"]:
-    """Means of ``T_m(x_p(τ)) q(τ)`` over the part of an interval in each piece, as shares of the whole interval.
-
-    An interval lies in one cell of the path, so the integrand is a polynomial and the quadrature exact. ``cell``: its
-    number, and where the path is held at the cell's first value instead; None: interval n is cell n. Nothing is divided
-    by the length: the mean over an interval of length zero is the value there.
-    """
-    coefficients, power = path.coefficients, path.coefficients.shape[2]
-    nodes, weights = (table(x, start) for x in gauss_legendre((terms + power) // 2))
-    shares = pieces.shares(start, length)
-    width = (shares[..., 1:] - shares[..., :-1]).unsqueeze(-1)
-    at = shares[..., :-1].unsqueeze(-1) + width * nodes  # [B, rows, P, nodes], in [0, 1] along the interval
-    basis = chebyshev_basis(pieces.unit(start[..., None, None] + length[..., None, None] * at), terms)
-    s = at
-    if cell is not None:
-        number, held = cell
-        coefficients = pick_rows(coefficients.flatten(2), number).unflatten(2, coefficients.shape[2:])
-        begin, size = path.cell(number)
-        s = ((start - begin)[..., None, None] + length[..., None, None] * at) / size[..., None, None]
-        s = s.masked_fill(held[..., None, None], 0.0)
-    powers = torch.stack([width * weights * s**j for j in range(power)], -1)
-    numbers = (basis.mT @ powers).flatten(2, 3).to(coefficients.dtype)  # [B, rows, P M, power]
-    means = (numbers @ coefficients).unflatten(-1, (heads, -1))
-    return means.permute(0, 3, 1, 2, 4).flatten(3)
-
-
 def _scores(
-    queries: _Queries,
-    path: PiecewisePolynomial,
-    key: Float[Tensor, "batch keys d"],
-    series: Float[Tensor, "batch keys pieces terms d"] | None,
-    time: Float[Tensor, "batch keys"],
-    first: int,
-    gap: Float[Tensor, "batch query keys"],
-    pieces: Pieces,
-    rule: AttentionRule,
-    heads: int,
+    queries: _Queries, keys: _Keys, path: PiecewisePolynomial, pieces: Pieces, rule: AttentionRule, heads: int
 ) -> Float[Tensor, "batch heads query keys"]:
-    """``α_i(u)`` of the keys from number ``first`` on, by the rule."""
+    """``α_i(u)`` by the rule."""
+    key, series = keys.key, keys.key_series
     dtype = key.dtype
     if series is None:
         return queries.value @ split_heads(key, heads).mT
-    at_keys = path.coefficients[:, first : first + key.shape[1], 0]
+    at_keys = path.coefficients[:, keys.first : keys.first + key.shape[1], 0]
     own = (at_keys * key).unflatten(-1, (heads, -1)).sum(-1).transpose(1, 2).unsqueeze(2)  # q(t_i)·K_i
     flat = series.unflatten(-1, (heads, -1)).permute(0, 4, 1, 2, 3, 5).flatten(3)
     if rule.rule == "gauss":
-        mean = _gauss_scores(queries, path, series, time, gap, pieces, rule, heads)
+        mean = _gauss_scores(queries, keys, path, pieces, rule, heads)
     elif rule.rule == "linear":
         basis = evaluate_basis(pieces, queries.time, series.shape[3]).flatten(2).to(dtype)
         here = (basis[:, None, ..., None] * queries.value.unsqueeze(3)).flatten(3)
         mean = (own + here @ flat.mT) / 2
     else:
-        mean = _exact_scores(queries, path, flat, own, time, first, rule.causal)
-    return mean if rule.normalize_scores else mean * gap.to(dtype).unsqueeze(1)
+        mean = _exact_scores(queries, keys, path.knots, flat, own, rule.causal)
+    return mean if rule.normalize_scores else mean * keys.gap.to(dtype).unsqueeze(1)
 
 
 def _exact_scores(
     queries: _Queries,
-    path: PiecewisePolynomial,
+    keys: _Keys,
+    knots: Float[Tensor, "batch knots"],
     series: Float[Tensor, "batch heads keys pmd"],
     own: Float[Tensor, "batch heads 1 keys"],
-    time: Float[Tensor, "batch keys"],
-    first: int,
     causal: bool,
 ) -> Float[Tensor, "batch heads query keys"]:
     """Means of ``q·k_i`` over ``[t_i, u]``: first at the knots, by sums over the cells between key and knot.
@@ -219,7 +195,7 @@ def _exact_scores(
     towards a query the mean goes on by ``mean + share (part - mean)``, with the mean over that part and its share of
     the interval: nothing is divided by a short length.
     """
-    knots, dtype = path.knots, series.dtype
+    first, time, dtype = keys.first, keys.time, series.dtype
     assert queries.cells is not None
     step = torch.cat([knots[:, 1:] - knots[:, :-1], torch.zeros_like(knots[:, :1])], 1).to(dtype)
     each = (queries.cells * step[:, None, :, None]) @ series.mT  # [B, H, knots, keys]: over the cell behind each knot
@@ -250,20 +226,15 @@ def _exact_scores(
 
 
 def _gauss_scores(
-    queries: _Queries,
-    path: PiecewisePolynomial,
-    series: Float[Tensor, "batch keys pieces terms d"],
-    time: Float[Tensor, "batch keys"],
-    gap: Float[Tensor, "batch query keys"],
-    pieces: Pieces,
-    rule: AttentionRule,
-    heads: int,
+    queries: _Queries, keys: _Keys, path: PiecewisePolynomial, pieces: Pieces, rule: AttentionRule, heads: int
 ) -> Float[Tensor, "batch heads query keys"]:
     """``Σ_g w_g q(τ_g)·k_i(τ_g)`` with Gauss-Legendre points ``τ_g`` between every key and query."""
+    series, time, gap = keys.key_series, keys.time, keys.gap
+    assert series is not None
     curves = series.flatten(2, 3).unflatten(-1, (heads, -1))
     total = torch.zeros_like(gap, dtype=series.dtype).unsqueeze(1)
-    for node, weight in zip(*map(list, gauss_legendre(rule.points)), strict=True):
-        tau = time[:, None, :] + gap * float(node)
+    for node, weight in table(gauss_legendre, rule.points, gap).unbind(1):
+        tau = time[:, None, :] + gap * node
         read = tau
         if rule.causal and queries.knot is not None:
             known = path.knots.gather(1, queries.knot.clamp(min=0))
@@ -271,30 +242,28 @@ def _gauss_scores(
         query = path(read.flatten(1)).unflatten(1, tau.shape[1:]).unflatten(-1, (heads, -1))
         basis = evaluate_basis(pieces, tau, series.shape[3]).flatten(3).to(series.dtype)
         curve = torch.einsum("bqnm,bnmhd->bqnhd", basis, curves)
-        total = total + float(weight) * (query * curve).sum(-1).permute(0, 3, 1, 2)
+        total = total + weight.to(series.dtype) * (query * curve).sum(-1).permute(0, 3, 1, 2)
     return total
 
 
 def _weighted_values(
     weights: Float[Tensor, "batch heads query keys"],
     queries: _Queries,
-    value: Float[Tensor, "batch keys d"],
-    series: Float[Tensor, "batch keys pieces terms d"] | None,
-    time: Float[Tensor, "batch keys"],
-    gap: Float[Tensor, "batch query keys"],
+    keys: _Keys,
     pieces: Pieces,
     rule: AttentionRule,
     heads: int,
 ) -> Float[Tensor, "batch heads query dk"]:
     """``Σ_i weights_i v̂_i(u)``: the mean of a series from ``t_i`` to ``u`` is a series in ``u`` itself."""
-    dtype, by_head = weights.dtype, split_heads(value, heads)
+    series, time, gap = keys.value_series, keys.time, keys.gap
+    dtype, by_head = weights.dtype, split_heads(keys.value, heads)
     if series is None:
         return weights @ by_head
     if not rule.normalize_values:
         weights = weights * gap.to(dtype).unsqueeze(1)
     terms = series.shape[3]
     if rule.rule == "gauss":
-        nodes = zip(*map(list, gauss_legendre(rule.points)), strict=True)
+        nodes = table(gauss_legendre, rule.points, gap).unbind(1)
         between = [w * evaluate_basis(pieces, time[:, None, :] + gap * x, terms).flatten(3) for x, w in nodes]
         curves = series.flatten(2, 3).unflatten(-1, (heads, -1))
         return torch.einsum("bhqn,bqnm,bnmhd->bhqd", weights, torch.stack(between).sum(0).to(dtype), curves)
@@ -329,30 +298,3 @@ def _weighted_values(
     out = (basis @ mix(weights * share.to(dtype).unsqueeze(1), means.flatten(2, 3))).squeeze(3)
     slot = torch.nn.functional.one_hot(piece, pieces.count).to(dtype)[:, None, :, None, :]
     return out + (slot @ mix(weights * factor.abs().to(dtype).unsqueeze(1), carry)).squeeze(3)
-
-
-@torch.no_grad()
-def _sizes(
-    series: Float[Tensor, "states batch keys pieces terms d"],
-    initial: Float[Tensor, "states batch keys d"],
-    time: Float[Tensor, "batch keys"],
-    shown: Bool[Tensor, "batch keys"],
-    pieces: Pieces,
-    causal: bool,
-) -> Float[Tensor, "three states batch pieces"]:
-    """Squares of the last two coefficients, of all, and of the initial values, summed over the keys that are read."""
-    used = shown.unsqueeze(-1) & (pieces.edges[:, None, 1:] > time.unsqueeze(-1)) if causal else shown.unsqueeze(-1)
-    last = (series[..., -1, :].abs() + series[..., -2, :].abs()).square().sum(-1)
-    start = initial.square().sum(-1, keepdim=True).expand_as(last)
-    return (torch.stack([last, series.square().sum((-1, -2)), start]) * used).sum(3)
-
-
-def _tail(sizes: Float[Tensor, "three states batch pieces"]) -> Float[Tensor, " batch"]:
-    """How large the last two coefficients are beside the curves: about the relative error of the series.
-
-    The largest over states and pieces. Curves that grow over a long window are measured by their size at the start,
-    which is where the others read them.
-    """
-    last, size, start = sizes
-    scale = torch.maximum(torch.minimum(start, size), 1e-3 * size).clamp(min=torch.finfo(sizes.dtype).tiny)
-    return (last / scale).sqrt().amax((0, 2))

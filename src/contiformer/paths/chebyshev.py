@@ -5,8 +5,6 @@ A series of ``M`` coefficients is ``k(x) = Σ_{m<M} c_m T_m(x)`` on ``x`` in [-1
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -32,7 +30,6 @@ def chebyshev_basis(x: Float[Tensor, "*shape"], count: int) -> Float[Tensor, "*s
     return torch.stack(terms[:count], dim=-1)
 
 
-@cache
 def hermite_nodes(count: int) -> np.ndarray:
     """``count >= 2`` nodes from -1 to 1, halfway between Chebyshev-Lobatto and uniform.
 
@@ -42,7 +39,6 @@ def hermite_nodes(count: int) -> np.ndarray:
     return (2 * position - 1 - np.cos(np.pi * position)) / 2
 
 
-@cache
 def hermite_to_chebyshev(count: int) -> np.ndarray:
     """Matrix [2 count, 2 count] that takes values and then x-derivatives at the Hermite nodes to coefficients."""
     nodes, terms = hermite_nodes(count), 2 * count
@@ -65,11 +61,10 @@ def running_mean_matrix(anchor: Float[Tensor, "*shape"], terms: int) -> Float[Te
         >>> mean.tolist()
         [0.0, 0.5]
     """
-    constant = table(_mean_of_products(terms), anchor)
+    constant = table(_mean_of_products, terms, anchor)
     return (chebyshev_basis(anchor, terms) @ constant.flatten(1)).unflatten(-1, (terms, terms))
 
 
-@cache
 def _mean_of_products(terms: int) -> np.ndarray:
     """``X[r, q, m]`` with the mean of ``T_m`` from a to x equal to ``Σ X[r, q, m] T_r(a) T_q(x)``."""
     nodes = series.chebpts1(terms)

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from contiformer.paths.tables import traced
 
@@ -186,7 +187,7 @@ def _merge_equal_times(
     valid = index < lengths[:, None]
     fresh = torch.cat([torch.ones_like(valid[:, :1]), times[:, 1:] > times[:, :-1]], 1) & valid
     group = fresh.cumsum(1) - 1
-    count = torch.zeros_like(values[..., 0]).scatter_add(1, group, valid.to(values.dtype))
+    count = torch.zeros_like(times, dtype=values.dtype).scatter_add(1, group, valid.to(values.dtype))
     shown = torch.where(valid[..., None], values, 0.0)
     mean = torch.zeros_like(values).scatter_add(1, group[..., None].expand_as(values), shown)
     mean = mean / count.clamp(min=1)[..., None]
@@ -218,28 +219,32 @@ def _natural_curvature(
     lower = torch.where(inner, previous / diagonal, 0.0)
     upper = torch.where(inner, width / diagonal, 0.0)
     right = torch.where(inner, 6 * jump / diagonal, 0.0)
-    return solve_tridiagonal(lower, upper, right)
+    # each pass squares what couples the equations, at first a half: after six nothing of it is left in float64
+    passes = 6 if traced(right) else min(6, (knots - 1).bit_length())
+    return solve_tridiagonal(lower, upper, right, passes)
 
 
 def solve_tridiagonal(
-    lower: Float[Tensor, "batch n 1"], upper: Float[Tensor, "batch n 1"], right: Float[Tensor, "batch n d"]
+    lower: Float[Tensor, "batch n 1"],
+    upper: Float[Tensor, "batch n 1"],
+    right: Float[Tensor, "batch n d"],
+    passes: int | None = None,
 ) -> Float[Tensor, "batch n d"]:
     """Solve ``lower_i y_{i-1} + y_i + upper_i y_{i+1} = right_i`` by cyclic reduction in parallel, O(n log n).
 
-    After pass ``p`` each equation couples unknowns ``2^p`` apart, so ``log2 n`` passes decouple them all. Stable for
-    diagonally dominant systems such as the spline's.
+    After pass ``p`` each equation couples unknowns ``2^p`` apart, so ``log2 n`` passes (None) decouple them all. Stable
+    for diagonally dominant systems such as the spline's.
     """
     n = right.shape[1]
-    stride = 1
-    while stride < n:
 
-        def shifted(x: Tensor, by: int) -> Tensor:
-            pad = x.new_zeros(x.shape[0], min(abs(by), n), x.shape[2])
-            return torch.cat([pad, x[:, :-by]], 1) if by > 0 else torch.cat([x[:, -by:], pad], 1)
+    def shifted(x: Tensor, by: int) -> Tensor:
+        """``x`` moved along the rows, zeros where there is none."""
+        return pad(x, (0, 0, by, 0))[:, :n] if by > 0 else pad(x, (0, 0, 0, -by))[:, -by:]
 
+    for number in range((n - 1).bit_length() if passes is None else passes):
+        stride = 2**number
         low_up, up_low = shifted(upper, stride), shifted(lower, -stride)
         scale = 1 / (1 - lower * low_up - upper * up_low)
         right = scale * (right - lower * shifted(right, stride) - upper * shifted(right, -stride))
         lower, upper = -scale * lower * shifted(lower, stride), -scale * upper * shifted(upper, -stride)
-        stride *= 2
     return right

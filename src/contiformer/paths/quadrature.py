@@ -9,7 +9,6 @@ from jaxtyping import Float64
 from numpy.polynomial import legendre
 
 
-@cache
 def gauss_legendre(points: int) -> tuple[Float64[np.ndarray, " points"], Float64[np.ndarray, " points"]]:
     """Nodes in [0, 1] and weights that sum to 1: exact means of polynomials up to degree ``2 * points - 1``.
 
@@ -19,6 +18,11 @@ def gauss_legendre(points: int) -> tuple[Float64[np.ndarray, " points"], Float64
         >>> round(float(weights @ nodes**3), 6)
         0.25
     """
+    return _gauss_legendre(points)
+
+
+@cache
+def _gauss_legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
     nodes, weights = legendre.leggauss(points)
     return (nodes + 1) / 2, weights / 2
 
