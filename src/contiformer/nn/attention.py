@@ -45,7 +45,7 @@ PIECE, PIECE_AT_POINTS = 1.0, 1.5
 MAX_PIECES = 64
 MAX_CAUSAL_PIECES = 4096
 #: Scores of the listing beyond this many are computed in blocks of keys, and again in the backward pass.
-SCORES_AT_ONCE = 2**24
+SCORES_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,8 @@ def attend(
     pieces = Pieces(edges.detach())
     queries = _read_path(path, query_times, pieces, rule, heads, 2 * nodes)
 
-    def attend_to(start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Attention to some of the keys: output, weights, log of the sum of exponentials, and sums for the tail."""
+    def attend_to(start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Attention to some of the keys: output, weights (of a block their normaliser), and sums for the tail."""
         time, key, value = times[:, start:stop], k[:, start:stop], v[:, start:stop]
         shown = torch.ones_like(time, dtype=torch.bool) if valid is None else valid[:, start:stop]
         gap = queries.time[:, :, None] - time[:, None, :]
@@ -112,17 +112,17 @@ def attend(
         weights = scores.softmax(-1) * allowed.unsqueeze(1)
         # output: weighted sum of the means of v_i over [t_i, u]
         out = _weighted_values(drop(weights, rule.dropout), queries, keys, pieces, rule, heads)
-        return out, weights, scores.logsumexp(-1, keepdim=True) if block else weights, sizes
+        return out, weights if block is None else scores.logsumexp(-1, keepdim=True), sizes
 
     if block is None:
-        out, weights, _, sizes = attend_to(0, k.shape[1])
+        out, weights, sizes = attend_to(0, k.shape[1])
         return join_heads(out), weights if return_weights else None, tail_of(sizes)
     parts = []
     for start in range(0, k.shape[1], block):
         bounds = (start, min(start + block, k.shape[1]))
         again = torch.is_grad_enabled()
         parts.append(checkpoint(attend_to, *bounds, use_reentrant=False) if again else attend_to(*bounds))
-    outs, _, sums, sizes_of = zip(*parts, strict=True)
+    outs, sums, sizes_of = zip(*parts, strict=True)
     # a softmax over all keys is the softmax of each block, times the block's share of the sum of exponentials
     out = (torch.stack(sums).softmax(0) * torch.stack(outs)).sum(0)
     return join_heads(out), None, tail_of(torch.stack(sizes_of).sum(0))
