@@ -57,9 +57,7 @@ class Points:
     when: Float[Tensor, "batch rows"] | None = None
 
     @classmethod
-    def of(
-        cls, times: Tensor, valid: Tensor | None, pieces: Pieces, queries: Tensor | None, causal: bool
-    ) -> Points:
+    def of(cls, times: Tensor, valid: Tensor | None, pieces: Pieces, queries: Tensor | None, causal: bool) -> Points:
         """All that the kernel asks about times."""
         if queries is not None and causal:
             when, target = queries.double().sort(dim=1)
@@ -217,9 +215,7 @@ class _Trajectories(torch.autograd.Function):
             if before is not None:
                 series[..., : before.shape[-2], :] = before
             if squares is None:
-                squares = (initial.new_zeros if some else initial.new_empty)(
-                    3, states, batch, obs, clock.pieces.count
-                )
+                squares = (initial.new_zeros if some else initial.new_empty)(3, states, batch, obs, clock.pieces.count)
             struct = clock.described(given, level.nodes, values[-1], items)
             struct.point_to(squares=squares, key_series=series[0], value_series=series[1])
             count = initial[..., 0].numel() if items is None else len(items)
