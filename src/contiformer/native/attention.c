@@ -212,7 +212,7 @@ INLINE void *next_of(float *memory, long *taken, long size) {
 
 static long divide_memory(Work *work, const Attention *w, int backward, float *memory) {
     const long row = work->row = padded(w->keys), points = w->points, keys = w->keys;
-    const long wide = work->wide = padded(MAX(TILE, work->size)) + LANES, chunk = work->chunk;
+    const long wide = work->wide = padded(MAX(MIN(TILE, keys), work->size)) + LANES, chunk = work->chunk;
     const long k = work->keys = padded(w->terms * w->key_width), v = work->values = padded(w->terms * w->value_width);
     const long cut = w->pieces > 1, dv = padded(w->value_width), blocks = work->blocks, pairs = chunk * wide;
     long taken = 0;
@@ -276,7 +276,7 @@ INLINE long cut_points(const Attention *w, long batch, Block *block, long *size)
 }
 
 static int make_work(Work *work, const Attention *w, long begin, long end, int backward) {
-    work->size = work->blocks = 0, work->chunk = w->block;
+    work->size = work->blocks = 0, work->chunk = MIN(w->block, w->rows);
     for (long batch = begin / w->heads; batch <= (end - 1) / w->heads; batch++) {
         const long blocks = cut_points(w, batch, NULL, &work->size);
         work->blocks = MAX(blocks, work->blocks);
@@ -1226,13 +1226,24 @@ INLINE void write_values(const Attention *w, long item, Work *work) {
         }
 }
 
-/* Gradients must be zero before. */
+/* Zeros in a head's part of the gradients, to which all blocks add. */
+INLINE void clear_gradients(const Attention *w, long item) {
+    const long batch = item / w->heads, head = item % w->heads, dk = w->key_width, all = w->keys * w->pieces * w->terms;
+    memset(w->g_series + item * all * dk, 0, all * dk * sizeof(float));
+    memset(w->g_values + item * all * w->value_width, 0, all * w->value_width * sizeof(float));
+    for (long n = batch * w->points * w->powers; n < (batch + 1) * w->points * w->powers; n++)
+        memset(w->g_path + (n * w->heads + head) * dk, 0, dk * sizeof(float));
+    for (long n = batch * w->keys; n < (batch + 1) * w->keys; n++)
+        memset(w->g_key + (n * w->heads + head) * dk, 0, dk * sizeof(float));
+}
+
 DISPATCH int attention_backward(const Attention *w, long begin, long end) {
     Work work;
     if (make_work(&work, w, begin, end, 1)) return 1;
     for (long item = begin; item < end; item++) {
         if (item == begin || item % w->heads == 0) read_sequence(w, item / w->heads, &work);
         read_head(w, item, &work, 1);
+        clear_gradients(w, item);
         memset(work.g_means, 0, w->keys * w->pieces * w->terms * w->value_width * sizeof(float));
         if (w->pieces > 1) memset(work.g_beyond, 0, w->keys * w->pieces * w->value_width * sizeof(float));
         memset(work.g_own, 0, work.row * sizeof(float));

@@ -206,16 +206,19 @@ class _Trajectories(torch.autograd.Function):
         shape = (2, batch, clock.heads * clock.groups, obs, clock.pieces.count)
         # which level has the final word on a trajectory
         owner = None if shown is None else shown.long() - 1
-        values, series, squares, coarse = [], None, None, torch.tensor(True)
+        values: list[Tensor] = []
+        series = squares = initial.new_empty(0)
+        coarse = torch.tensor(True)
         for number, level in enumerate(clock.levels):
             some = items is not None
             values.append(initial.new_empty(states * batch * obs, clock.pieces.count * (level.nodes - 1) + 1, width))
             terms = (2 * level.nodes, width // clock.heads)
-            before, series = series, (initial.new_zeros if some else initial.new_empty)(*shape, *terms)
-            if before is not None:
+            made = initial.new_zeros if some else initial.new_empty
+            before, series = series, made(*shape, *terms)
+            if number:
                 series[..., : before.shape[-2], :] = before
-            if squares is None:
-                squares = (initial.new_zeros if some else initial.new_empty)(3, states, batch, obs, clock.pieces.count)
+            else:
+                squares = made(3, states, batch, obs, clock.pieces.count)
             struct = clock.described(given, level.nodes, values[-1], items)
             struct.point_to(squares=squares, key_series=series[0], value_series=series[1])
             count = initial[..., 0].numel() if items is None else len(items)
@@ -321,7 +324,7 @@ class _Attention(torch.autograd.Function):
     @first_derivatives_only
     def backward(ctx: Any, g_out: Tensor) -> tuple[Tensor | None, ...]:
         *given, out, logsum = saved(ctx)
-        gradients = [torch.zeros_like(x) for x in given]
+        gradients = [torch.empty_like(x) for x in given]
         g_out = g_out.contiguous()
         struct = ctx.problem.described(tuple(given), out, logsum)
         struct.point_to(g_out=g_out)
