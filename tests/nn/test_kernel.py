@@ -20,7 +20,7 @@ OPTIONS = st.fixed_dictionaries(
         "field": st.sampled_from(["concatnorm", "concat", "headwise"]),
         "activation": st.sampled_from(["tanh", "sigmoid"]),
         "degree": st.sampled_from([3, 5, 7, 11]),
-        "piece_length": st.sampled_from([None, 0.4]),
+        "piece_length": st.sampled_from([None, 0.3, 0.05]),
         "causal": st.booleans(),
     }
 )
@@ -73,8 +73,7 @@ def test_kernel_equals_listing(options, shape, heads, queries, masked, block, se
     finally:
         kernel.BLOCK = before
     assert none == []
-    if not (options["causal"] and queries and options["piece_length"]):
-        assert "attention_forward" in ran
+    assert "attention_forward" in ran
     for one, other in zip(found, expected, strict=True):
         assert largest(one - other) < 3e-4 * largest(other) + 2e-5
 
