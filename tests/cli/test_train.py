@@ -120,7 +120,7 @@ def test_wrong_options_are_reported_in_one_line(words, code, said, tmp_path, mon
         ("d_modell: 8", 2, "did you mean 'd_model'"),
         ("pooling: best", 2, "pooling must be 'learned' or 'mean' or 'last'"),
         ("learning_rate: fast", 2, "learning_rate must be a number"),
-        ("max_epochs: true", 2, "max_epochs must be a whole number"),
+        ("max_epochs: true", 2, "max_epochs must be a whole number or null"),
     ],
 )
 def test_wrong_configuration_is_reported_in_one_line(text, code, said, tmp_path):
@@ -219,6 +219,8 @@ def test_runs_and_configurations_of_older_versions_are_understood(classified, tm
     flat = {"d_model": 8, "max_epochs": 2, "most_validated": 64, "run_dir": "elsewhere"}
     path.write_text(json.dumps({"format": 3, "parameters": flat}))
     assert read_settings(path) == {"d_model": 8, "max_epochs": 2, "validation_limit": 64}
+    path.write_text(json.dumps({"format": 3, "parameters": {**flat, "min_steps": 400}}))
+    assert read_settings(path) == {"d_model": 8, "epochs": 2, "min_steps": 400, "validation_limit": 64}
 
 
 def test_configuration_of_a_run_can_be_reused(classified, table, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from contiformer import Regressor
 from contiformer.data import DataError
 
-TINY = {"d_model": 8, "window": 1, "max_epochs": 1, "min_steps": 1, "verbose": 0}
+TINY = {"d_model": 8, "window": 1, "max_epochs": 1, "verbose": 0}
 
 
 def noisy(seed, scale=1.0):

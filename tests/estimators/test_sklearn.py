@@ -39,7 +39,7 @@ IN_FLOAT64 = {"check_methods_sample_order_invariance", "check_methods_subset_inv
 
 
 def estimator(kind, **options):
-    return kind.from_options(**{**TINY, "n_layers": 1, "max_epochs": 1, "min_steps": 2, "window": 1, **options})
+    return kind.from_options(**{**TINY, "n_layers": 1, "max_epochs": 2, "window": 1, **options})
 
 
 def _checks():

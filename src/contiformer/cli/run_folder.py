@@ -15,12 +15,11 @@ import typer
 from contiformer.cli.source import EventSource, SeriesSource, source_class
 from contiformer.data import DataError, read_text, write_text
 from contiformer.estimators import ESTIMATORS, Learner
-from contiformer.estimators.store import with_present_names
+from contiformer.estimators.store import FORMAT, with_present_names
 from contiformer.training.options import RUNTIME_OPTIONS
 
 TASKS: dict[str, type[Learner]] = {kind.task_name: kind for kind in ESTIMATORS.values()}
 FILE = "run.json"
-FORMAT = 1
 #: Parameters that say where and how loudly, not what: a run may go on with others.
 _ELSEWHERE = RUNTIME_OPTIONS | {"run_dir"}
 
@@ -61,7 +60,7 @@ def read_start(folder: Path) -> Start | None:
             problem = f"the run was started by a newer contiformer ({newer})"
             raise DataError(problem, file=path, remedy="upgrade contiformer, or choose another folder")
         # options that an older version did not have were at their defaults
-        parameters = TASKS[saved["task"]]().to_options() | with_present_names(saved["parameters"])
+        parameters = TASKS[saved["task"]]().to_options() | with_present_names(saved["parameters"], saved["format"])
         return Start(saved["task"], parameters, source_class(saved["task"]).from_dict(saved["data"]))
     except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
         problem = f"the description of the run is damaged ({error})"

@@ -35,7 +35,7 @@ class Classifier(Estimator):
         >>> from contiformer import Classifier, TrainingOptions
         >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in (1.0, 2.0, 3.0, -1.0, -2.0, -3.0)]
         >>> y = ["up"] * 3 + ["down"] * 3
-        >>> quick = TrainingOptions(max_epochs=1, min_steps=1, validation=0.5, verbose=0)
+        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
         >>> clf = Classifier(training=quick).fit(X, y)
         >>> clf.predict(X).shape, clf.predict_proba(X).shape
         ((6,), (6, 2))
@@ -51,7 +51,7 @@ class Classifier(Estimator):
     training_defaults: ClassVar[Mapping[str, Any]] = {
         **Estimator.training_defaults,
         "learning_rate": 4e-3,
-        "max_epochs": 24,
+        "epochs": 24,
         "validation": 0.15,
         "keep": "auto",
         "patience": 0.25,

@@ -78,7 +78,7 @@ class EventPredictor(Learner):
     training_defaults: ClassVar[Mapping[str, Any]] = {
         **Learner.training_defaults,
         "validation": 0.1,
-        "max_epochs": 12,
+        "epochs": 12,
         "min_steps": 600,
         "learning_rate": 5e-3,
         "weight_decay": 0.1,

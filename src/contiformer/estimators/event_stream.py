@@ -30,7 +30,7 @@ class EventStream:
 
     Example:
         >>> from contiformer import EventPredictor, TrainingOptions
-        >>> quick = TrainingOptions(max_epochs=1, min_steps=1, verbose=0)
+        >>> quick = TrainingOptions(max_epochs=1, verbose=0)
         >>> model = EventPredictor(training=quick).fit([([0.0, 1, 2, 4], [0, 1, 0, 1])] * 4)
         >>> stream = model.stream()
         >>> stream.append(0.0, 0)

@@ -49,7 +49,7 @@ class Forecaster(ValueEstimator):
     Example:
         >>> from contiformer import Forecaster, TrainingOptions
         >>> X = [(range(20), [[float(n % 4)] for n in range(20)])]
-        >>> fc = Forecaster(horizon=2, training=TrainingOptions(max_epochs=1, min_steps=1, verbose=0)).fit(X)
+        >>> fc = Forecaster(horizon=2, training=TrainingOptions(max_epochs=1, verbose=0)).fit(X)
         >>> fc.predict(X)[0].shape
         (2, 1)
     """
@@ -69,7 +69,7 @@ class Forecaster(ValueEstimator):
     task_name: ClassVar[str] = "forecasting"
     training_defaults: ClassVar[Mapping[str, Any]] = {
         **ValueEstimator.training_defaults,
-        "max_epochs": 8,
+        "epochs": 8,
         "keep": "auto",
         "patience": 1.0,
         "validation_limit": 256,

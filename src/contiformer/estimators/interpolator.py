@@ -30,7 +30,7 @@ class Interpolator(ValueEstimator):
     Example:
         >>> from contiformer import Interpolator, TrainingOptions
         >>> X = [([0, 0.4, 1.0, 2.0], [[n], [-n], [n], [2 * n]]) for n in (1.0, 2.0, 3.0, 4.0)]
-        >>> quick = TrainingOptions(max_epochs=1, min_steps=1, validation=0.5, verbose=0)
+        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
         >>> imp = Interpolator(training=quick).fit(X)
         >>> [values.shape for values in imp.predict(X, at=[0.5, 1.5, 2.5])]
         [(3, 1), (3, 1), (3, 1), (3, 1)]
@@ -49,7 +49,7 @@ class Interpolator(ValueEstimator):
         "most_points": None,
         "learning_rate": 3e-3,
         "weight_decay": 0.05,
-        "max_epochs": 10,
+        "epochs": 10,
         "patience": 1.0,
     }
 

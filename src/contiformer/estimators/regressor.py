@@ -55,7 +55,7 @@ class Regressor(ValueEstimator):
     training_defaults: ClassVar[Mapping[str, Any]] = {
         **ValueEstimator.training_defaults,
         "keep_points": 1.0,
-        "max_epochs": 40,
+        "epochs": 40,
     }
 
     def fit(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
 
 #: Of the folder. A newer one is refused; older ones are read.
-FORMAT = 4
+FORMAT = 5
 #: Parameters of older versions by their names of today; None: gone.
 _FORMER = {"most_validated": "validation_limit", "as_published": None, "past": None}
 _PAIRS = "pairs of key and value"
@@ -121,10 +121,16 @@ def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "model": model}
 
 
-def with_present_names(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an older version by their names of today."""
+def with_present_names(parameters: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """The parameters in a file of an older format by their names of today."""
     names = {name: _FORMER.get(name, name) for name in parameters}
-    return {name: parameters[former] for former, name in names.items() if name is not None}
+    found = {name: parameters[former] for former, name in names.items() if name is not None}
+    if isinstance(found.get("training"), Mapping):
+        found["training"] = with_present_names(found["training"], version)
+    if version < 5 and {"max_epochs", "min_steps"} <= found.keys():
+        # it was no maximum then
+        found["epochs"] = found.pop("max_epochs")
+    return found
 
 
 def load(folder: Path, kind: type[Learner], device: str) -> Learner:
@@ -141,7 +147,7 @@ def load(folder: Path, kind: type[Learner], device: str) -> Learner:
     path = folder / "model.safetensors"
     try:
         known = {name.removeprefix("training__") for name in found().get_params()}
-        given = with_present_names(config["parameters"])
+        given = with_present_names(config["parameters"], config["format"])
         estimator = found.from_options(**{name: _read_back(x) for name, x in given.items() if name in known})
         estimator._forget()
         estimator._describe_again(config)
