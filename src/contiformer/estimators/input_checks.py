@@ -28,6 +28,7 @@ _RANGES = {
     "dropout": (0, 0.999, True),
     "keep_points": (0, 1, False),
     "noise": (0, 1e6, True),
+    "limit": (1, math.inf, True),
     "warp": (0, 10, True),
     "most_points": (1, math.inf, True),
     "label_smoothing": (0, 0.999, True),

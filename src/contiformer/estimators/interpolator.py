@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -25,6 +26,8 @@ class Interpolator(ValueEstimator):
     Attributes:
         law: "gaussian": also a calibrated standard deviation; "point": values only.
         hide, stretches: see :class:`~contiformer.tasks.Interpolation`.
+        limit: values farther than so many standard deviations from the mean of their channel are taken for errors: they
+            count as that far, in training, prediction and metrics, and ``fit`` warns of them. None: no limit.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
     Example:
@@ -41,6 +44,7 @@ class Interpolator(ValueEstimator):
     stretches: float = 0.2
     dropout: float = 0.1
     window: int = 1
+    limit: float | None = 20.0
 
     task_name: ClassVar[str] = "interpolation"
     training_defaults: ClassVar[Mapping[str, Any]] = {
@@ -56,11 +60,22 @@ class Interpolator(ValueEstimator):
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
         if self.scaling != "standard":
             raise ValueError(f"scaling must be 'standard' where values are the answer, got {self.scaling!r}")
-        scaling = super()._fit_scaling(data)
+        scaling = Scaling.fit(data, origin=self.time_origin, limit=self.limit)
+        self._warn_of_outliers(scaling.outliers(data))
         if data.schema.targets and len(data.schema.targets) == len(data.channels):
             # one channel, one scale, whether it is seen or asked for
             return replace(scaling, target_mean=scaling.mean, target_std=scaling.std)
         return scaling
+
+    def _warn_of_outliers(self, found: Mapping[str, tuple[int, Any, float]]) -> None:
+        if found:
+            named = [f"{n} of {name!r} (such as {x:.6g} in series {id!r})" for name, (n, id, x) in found.items()]
+            warnings.warn(
+                f"values more than {self.limit:g} standard deviations from the mean count as that far: "
+                f"{', '.join(named[:5])}{', ...' if len(named) > 5 else ''}; if they are errors, use NaN; if they are "
+                "not, take logarithms or pass limit=None",
+                stacklevel=2,
+            )
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         targets = len(training.schema.targets) or len(training.channels)

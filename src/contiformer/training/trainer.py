@@ -111,10 +111,10 @@ def train(
     epochs = ResumableEpochs(loader)
     rounds = -(-options.epochs_for(len(loader)) * len(loader) // len(epochs))
     module = LightningTask(task, options, rounds * len(epochs))
-    averaging, history = WeightAveraging(options.averaging), History(folder)
-    stopping = EarlyStopping(options, rounds, averaging, history)
-    progress = ProgressBar(stopping, rounds, len(epochs), "epoch" if len(epochs) == len(loader) else "round")
     messages: list[str] = []
+    averaging, history = WeightAveraging(options.averaging), History(folder)
+    stopping = EarlyStopping(options, rounds, averaging, history, messages)
+    progress = ProgressBar(stopping, rounds, len(epochs), "epoch" if len(epochs) == len(loader) else "round")
     checkpoint, resumed, interrupted = None, 0, False
     with listening() as request, quiet_lightning(), torch.random.fork_rng(devices=[]):
         signals = StopOnSignal(request)
