@@ -38,8 +38,10 @@ def plot(run: Path, output: Path | None) -> None:
     estimator: Any = load_run(run) if is_finished(run) or not done else None
     if done:
         task = None if estimator is None else estimator.tasks_[0]
-        monitor, mode = ("train_loss", "min") if task is None else (task.monitor, task.mode)
-        typer.echo(draw_learning(done, folder / "learning.png", monitor, mode))
+        monitor = "train_loss" if task is None else task.monitor
+        # models of older versions do not say which epoch was kept
+        kept = () if estimator is None else estimator.metrics_.get("kept_epochs", ())
+        typer.echo(draw_learning(done, folder / "learning.png", monitor, kept))
     if estimator is None:
         return
     data, part = _shown(run, estimator)

@@ -21,6 +21,7 @@ from contiformer.cli.source import EventSource, SeriesSource
 from contiformer.data import did_you_mean, write_text
 from contiformer.estimators.event_tables import EventColumns
 from contiformer.estimators.input_checks import check_parameters
+from contiformer.estimators.model_card import kept_weights
 from contiformer.estimators.tables import Columns
 from contiformer.tasks.events.build import WHOLE, check_names
 
@@ -105,7 +106,9 @@ def _train(start: Start, folder: Path) -> None:
     if first_process():
         # a test file that cannot be read stops the run before the training, not after it
         source.check_test(training)
-        typer.echo(f"{start.task} of {source.name}: {len(training):,} {source.items} to learn from", err=True)
+        typer.echo(
+            f"{start.task} of {source.name}: {len(training):,} {source.items} to train and validate on", err=True
+        )
     roles = {name: role for name, role in vars(columns).items() if name in signature(estimator.fit).parameters}
     try:
         estimator.fit(training, validation_data=validation, **roles)
@@ -133,8 +136,10 @@ def _conclude(estimator: Any, start: Start, folder: Path) -> None:
     if test is not None:
         columns["test"] = estimator.metrics_["test"] = estimator.evaluate(test)
         write_text(folder / "metrics.json", json.dumps(estimator.metrics_, indent=1))
-    epochs, seconds = sum(estimator.metrics_["epochs"]), estimator.metrics_["seconds"]
-    show_metrics(f"{start.task} of {start.source.name}, {epochs} epochs, {seconds:.0f} s", columns)
+    title = f"{start.task} of {start.source.name}, {estimator.metrics_['seconds']:.0f} s"
+    show_metrics(title, columns)
+    for line in kept_weights(estimator):
+        typer.echo(line)
     files = ("model.safetensors", "config.json", "metrics.json", "README.md", "history.csv", "checkpoints/")
     typer.echo(f"wrote {folder}: {', '.join(name for name in files if (folder / name).exists())}")
     at = " --at TIMES" if start.task == "interpolation" else ""

@@ -276,7 +276,8 @@ def _without_outliers(moments: _Moments, limit: float, blocks: Callable[[], Iter
     some = np.concatenate([block[::stride, suspected] for block in blocks() if block is not None])
     centre, reach = np.zeros(len(mean)), np.full(len(mean), np.inf)
     for n, column in zip(suspected, some.T, strict=True):
-        low, middle, high = np.quantile(column[~np.isnan(column)].astype(np.float64), [0.01, 0.5, 0.99])
+        known = column[~np.isnan(column)].astype(np.float64)
+        low, middle, high = np.quantile(known, [0.01, 0.5, 0.99]) if len(known) else (0.0, 0.0, 0.0)
         # a rare event in a channel that is constant otherwise is no error
         centre[n], reach[n] = middle, limit * (high - low) / _WIDTH_98 or np.inf
     inner = _Moments(len(mean))

@@ -179,22 +179,18 @@ class Estimator(Learner):
 
     def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
         folder = None if self.run_dir is None else Path(self.run_dir)
-        held_out = []
+        held_out, sizes = [], (0, 0)
         for member, job in enumerate(self._jobs(data, columns, validation)):
             place = None if folder is None else folder if self.members == 1 else folder / f"member{member}"
             outcome = self._train(job.task, job.training, job.validation, job.options, place)
             job.task.calibrate(Loader(job.validation, EVALUATION_BATCH, shuffle=False))
             held_out.append(job.task.evaluate(Loader(job.validation, EVALUATION_BATCH, shuffle=False)))
+            sizes = sizes if member else (len(job.training), len(job.validation))
             self.tasks_.append(job.task)
             self.outcomes_.append(outcome)
             if outcome.interrupted:
                 break
-        self.metrics_ = {
-            "validation": {name: float(np.mean([m[name] for m in held_out if name in m])) for name in held_out[0]},
-            "seconds": sum(outcome.seconds for outcome in self.outcomes_),
-            "epochs": [len(outcome.history) for outcome in self.outcomes_],
-            "training_series": len(data),
-        }
+        self._record(held_out, *sizes)
         self._save_run(folder)
         return self
 

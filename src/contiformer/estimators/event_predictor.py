@@ -136,12 +136,8 @@ class EventPredictor(Learner):
         outcome = self._learn(task, training, judged, folder)
         task.calibrate(Loader(judged, EVALUATION_BATCH, shuffle=False))
         self.tasks_, self.outcomes_ = [task], [outcome]
-        self.metrics_ = {
-            "validation": task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)),
-            "seconds": outcome.seconds,
-            "epochs": [len(outcome.history)],
-            "training_series": len(training),
-        }
+        held_out = task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False))
+        self._record([held_out], len(training), len(judged))
         self._save_run(folder)
         return self
 

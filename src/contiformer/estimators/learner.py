@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from torch import distributed
 
 from contiformer.backbones import BACKBONES
@@ -172,6 +173,25 @@ class Learner(ABC):
         self.outcomes_: list[TrainingOutcome] = []
         self.config_: dict[str, Any] = {}
         self.metrics_: dict[str, Any] = {}
+
+    def _record(self, held_out: Sequence[Mapping[str, float]], training: int, validation: int) -> None:
+        """Set the metrics of the weights that were kept, of each member's validation series; and how they came about.
+
+        ``training`` and ``validation`` are the numbers of series (forecasting: of windows) of the first member.
+        """
+        self.metrics_ = {
+            "validation": {name: float(np.mean([m[name] for m in held_out if name in m])) for name in held_out[0]},
+            "seconds": sum(outcome.seconds for outcome in self.outcomes_),
+            "epochs": [len(outcome.history) for outcome in self.outcomes_],
+            "kept_epochs": [outcome.best_round + 1 for outcome in self.outcomes_ if outcome.history],
+            "training_series": training,
+            "validation_series": validation,
+        }
+        kept = [outcome.history[outcome.best_round] for outcome in self.outcomes_ if outcome.history]
+        monitor = self.tasks_[0].monitor
+        if kept:
+            # what the epoch was chosen by; calibration changed it afterwards
+            self.metrics_["before_calibration"] = {monitor: float(np.mean([row[monitor] for row in kept]))}
 
     @property
     def history_(self) -> list[dict[str, float]]:

@@ -10,11 +10,32 @@ if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
 
 
+def kept_weights(estimator: Learner) -> list[str]:
+    """Which epoch was kept and why, and what it was chosen by before calibration."""
+    metrics = estimator.metrics_
+    kept, epochs = metrics.get("kept_epochs"), metrics.get("epochs")
+    if not kept or not epochs:
+        return []
+    numbers = ", ".join(f"{one} of {all_}" for one, all_ in zip(kept, epochs, strict=False))
+    count = metrics["validation_series"]
+    last = estimator.training_options().keeping(count).keep == "last"
+    monitor = estimator.tasks_[0].monitor
+    rule = f"the last: {count:,} validation series" if last else f"the best by validation {monitor}"
+    lines = [f"Kept epoch {numbers} ({rule})."]
+    before, after = metrics["before_calibration"][monitor], metrics["validation"][monitor]
+    if abs(before - after) > 1e-6 * abs(before):
+        lines.append(
+            f"Before calibration the validation {monitor} was {before:.4g}, as in the history; now {after:.4g}."
+        )
+    return lines
+
+
 def model_card(estimator: Learner) -> str:
     """A model card in Markdown: what it is, what it was trained on, how well it did, how to use it."""
     name = type(estimator).__name__
     weights = sum(p.numel() for task in estimator.tasks_ for p in task.parameters())
-    facts = {"series to learn from": estimator.metrics_.get("training_series", "?"), **estimator._facts()}
+    counts = {"trained on": "training_series", "validated on": "validation_series"}
+    facts = {f"series {what}": estimator.metrics_.get(name, "?") for what, name in counts.items()} | estimator._facts()
     metrics = estimator.metrics_.get("validation", {})
     return "\n".join(
         [
@@ -32,7 +53,8 @@ def model_card(estimator: Learner) -> str:
             "|---|---|",
             *(f"| {fact} | {value} |" for fact, value in facts.items()),
             "",
-            "On the validation series, which were used to choose the epoch (not a test):",
+            *kept_weights(estimator),
+            "On the validation series (not a test):",
             "",
             "| metric | value |",
             "|---|---|",

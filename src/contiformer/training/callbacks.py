@@ -419,10 +419,12 @@ class ProgressBar(Callback):
             )
 
     def on_validation_end(self, trainer: Trainer, module: LightningTask) -> None:  # type: ignore[override]
-        """Show the metric that the choice is made by, and its best value."""
+        """Show the metric that the choice is made by, and its value in the round that is kept so far."""
         rows, monitor = self.stopping.history.rows, module.task.monitor
         done, row = len(rows), rows[-1]
-        metric = f"val {monitor} {row[monitor]:.4g} (best {rows[self.stopping.best_round][monitor]:.4g})"
+        best = f"best {rows[self.stopping.best_round][monitor]:.4g}"
+        # the last round is kept whatever its metric: there is no best one to name
+        metric = f"val {monitor} {row[monitor]:.4g} ({'keeps last' if self.stopping.options.keep == 'last' else best})"
         if self.bar is not None:
             self.bar.update(self.task, metric=metric)
         elif trainer.is_global_zero and (self._is_milestone(done) or trainer.should_stop):
