@@ -1,5 +1,7 @@
 import gzip
 import json
+import os
+import stat
 
 import numpy as np
 import polars as pl
@@ -376,3 +378,12 @@ def test_lists_of_pairs_and_arrays():
 def test_wrong_arrays_are_named(call, message):
     with pytest.raises(DataError, match=message):
         call()
+
+
+def test_files_are_flushed_before_they_are_moved_and_folders_after(tmp_path, monkeypatch):
+    done = []
+    flush, move = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append(stat.S_ISDIR(os.fstat(file).st_mode)), flush(file)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("moved"), move(*paths)))
+    write_csv(SeriesSet([Series.of([0.0], [[1.0]])]), tmp_path / "file.csv")
+    assert done == [False, "moved", True]

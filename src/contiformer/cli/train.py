@@ -15,7 +15,7 @@ from contiformer.backbones import BACKBONES
 from contiformer.cli import run_folder
 from contiformer.cli.commands import INTERRUPTED, names_in
 from contiformer.cli.evaluate import show_metrics
-from contiformer.cli.run_folder import TASKS, Start, first_process
+from contiformer.cli.run_folder import TASKS, Start
 from contiformer.cli.settings import checked, merged, parse_assignments, read_settings
 from contiformer.cli.source import EventSource, SeriesSource
 from contiformer.data import did_you_mean, write_text
@@ -24,6 +24,7 @@ from contiformer.estimators.input_checks import check_parameters
 from contiformer.estimators.model_card import kept_weights
 from contiformer.estimators.tables import Columns
 from contiformer.tasks.events.build import WHOLE, check_names
+from contiformer.training.processes import first_process
 
 #: Options that mean nothing for events, and those that mean nothing for series.
 _NOT_FOR_EVENTS = ("label", "static", "targets", "drop")
@@ -34,21 +35,35 @@ def train(task: str, output: Path | None, **given: Any) -> None:
     """Train, resume, or say that the run is finished; the options are those of the command."""
     start = _resolve(task, given)
     folder = output or default_folder(start)
-    saved = run_folder.read_start(folder)
-    if saved is not None:
-        run_folder.refuse_other(folder, saved, start)
-    elif run_folder.is_finished(folder):
-        raise typer.BadParameter(f"{folder} holds a model that was not trained here.", param_hint="--output")
-    if run_folder.is_finished(folder):
+    if _is_done(folder, start):
         if first_process():
             typer.echo(f"{folder} is finished: there is nothing left to train. See `contiformer evaluate {folder}`.")
         return
-    if first_process():
-        start.write(folder)
+    if first_process() and run_folder.has_checkpoints(folder):
         done = run_folder.histories(folder)
         if done:
             typer.echo(f"{folder} was not finished; going on after epoch {len(done[-1])}", err=True)
     _train(start, folder)
+
+
+def _is_done(folder: Path, start: Start) -> bool:
+    """Whether the run is finished; refuses a folder with another one. What failed before its first epoch is no run."""
+    finished, begun = run_folder.is_finished(folder), run_folder.has_checkpoints(folder)
+    if not finished and not begun:
+        return False
+    try:
+        saved = run_folder.read_start(folder)
+    except run_folder.DamagedStartError as error:
+        if not begun:
+            raise
+        # the checkpoints know whether it is the same run, and the training refuses any other
+        run_folder.note(f"{error.problem}; it is written again")
+        return False
+    if saved is not None:
+        run_folder.refuse_other(folder, saved, start)
+    elif finished:
+        raise typer.BadParameter(f"{folder} holds a model that was not trained here.", param_hint="--output")
+    return finished
 
 
 def _resolve(task: str, given: dict[str, Any]) -> Start:
@@ -106,6 +121,8 @@ def _train(start: Start, folder: Path) -> None:
     if first_process():
         # a test file that cannot be read stops the run before the training, not after it
         source.check_test(training)
+        if not run_folder.has_checkpoints(folder):
+            start.write(folder)
         typer.echo(
             f"{start.task} of {source.name}: {len(training):,} {source.items} to train and validate on", err=True
         )
@@ -114,9 +131,12 @@ def _train(start: Start, folder: Path) -> None:
         estimator.fit(training, validation_data=validation, **roles)
     except KeyboardInterrupt:
         if first_process():
+            start.write(folder)
             _say_how_to_resume(folder)
         raise typer.Exit(INTERRUPTED) from None
     if first_process():
+        # by now it is certain that the checkpoints are of this run
+        start.write(folder)
         _conclude(estimator, start, folder)
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from torch import distributed
 
 from contiformer.backbones import BACKBONES
 from contiformer.data.errors import did_you_mean
 from contiformer.estimators import store
 from contiformer.tasks.base import Task
 from contiformer.training.options import TrainingOptions, TrainingOutcome
+from contiformer.training.processes import first_process
 
 _TRAINING = tuple(field.name for field in fields(TrainingOptions))
 _NESTED = "training__"
@@ -265,10 +265,5 @@ class Learner(ABC):
 
     def _save_run(self, folder: Path | None) -> None:
         """Save a finished training to its run folder, in the first process."""
-        if folder is not None and _writes_files():
+        if folder is not None and first_process():
             self.save(folder)
-
-
-def _writes_files() -> bool:
-    """Whether this process writes the files."""
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from torch import Tensor, distributed
 
 from contiformer.data.errors import DataError
-from contiformer.data.files import write_text
+from contiformer.data.files import sync_folder, write_text
 from contiformer.training.checkpoints import ResumableEpochs
 from contiformer.training.interrupt import Halt, StopRequest
 from contiformer.training.lightning_task import LightningTask
@@ -336,6 +336,7 @@ class Checkpoints(Callback):
             if self._intact and last.exists():
                 last.replace(previous)
             new.replace(last)
+            sync_folder(self.folder)
         self._intact = True
         now = time.perf_counter()
         self._due = now + (now - began) / CHECKPOINT_SHARE
