@@ -66,7 +66,7 @@ def hawkes(orders, tmp_path_factory):
 
 def test_a_run_has_its_files_and_metrics(ordered):
     folder, words, result = ordered
-    assert "9 sequences to learn from" in result.stderr
+    assert "9 sequences to train and validate on" in result.stderr
     for word in ("log_likelihood", "accuracy", "rmse", f"contiformer predict {folder}"):
         assert word in result.stdout
     start = json.loads((folder / "run.json").read_text())

@@ -124,7 +124,7 @@ def test_frame_size_is_restored(X, tmp_path):
         (lambda folder: (folder / "metrics.json").write_text("{"), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 100), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 3), "the model is damaged"),
-        (lambda folder: _set(folder, "format", 6), "in format 6, this version reads up to 5; upgrade contiformer"),
+        (lambda folder: _set(folder, "format", 6), "in format 6, this version reads 1 to 5; upgrade contiformer"),
         (lambda folder: _set(folder, "format", "1"), "in format 1"),
         (lambda folder: _set(folder, "estimator", "Oracle"), "a Oracle is saved here; upgrade"),
         (lambda folder: _set(folder, "members", 2), "the model is damaged"),

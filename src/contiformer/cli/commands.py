@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from contiformer.data.errors import printable
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 DEBUG = "--debug"
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -80,7 +82,7 @@ class Program(_ExitCodes, TyperCommand):
 
 def complain(problem: str) -> None:
     """One line in red on stderr."""
-    typer.secho(f"Error: {problem}", fg="red", err=True)
+    typer.secho(f"Error: {printable(problem)}", fg="red", err=True)
 
 
 def as_options(text: str) -> str:

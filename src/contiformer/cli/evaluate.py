@@ -9,10 +9,12 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from contiformer.cli.run_folder import load_run, read_source, refuse_options
 from contiformer.data import DataError
+from contiformer.data.errors import printable
 
 #: Meanings of metrics whose names do not say them.
 _MEANING = {
@@ -53,7 +55,7 @@ def evaluate(run: Path, data: str | None, as_json: bool, label: str | None, type
 
 def show_metrics(title: str, columns: Mapping[str, Mapping[str, float]]) -> None:
     """One row for each metric, one column for each part of the data."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(printable(title)), title_justify="left")
     table.add_column("metric")
     for part in columns:
         table.add_column(part, justify="right")

@@ -177,6 +177,9 @@ def predict(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help=".csv, .parquet or .json (default: CSV on stdout).")
     ] = None,
+    escape_formulas: Annotated[
+        bool, typer.Option("--escape-formulas", help="Put ' before words that a spreadsheet would run (=, +, -, @).")
+    ] = False,
 ) -> None:
     """Classes and their probabilities, numbers, values with their uncertainty at any times, or the next events.
 

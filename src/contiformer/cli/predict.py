@@ -17,10 +17,13 @@ import typer
 
 from contiformer.cli.run_folder import load_run, read_source, refuse_options
 from contiformer.data import DataError, SeriesSet, read_text, write_bytes
+from contiformer.data.errors import printable
 from contiformer.estimators.frames import frame_of
 from contiformer.estimators.tables import Columns, names_of
 
 ENDINGS = (".csv", ".parquet", ".json")
+#: Beginnings of cells that spreadsheets run.
+_FORMULA = r"^[=+\-@\t\r]"
 
 
 def predict(
@@ -31,6 +34,7 @@ def predict(
     type: str | None,
     n: int | None,
     output: Path | None,
+    escape_formulas: bool,
     **columns: str | None,
 ) -> None:
     """Write the predictions for the data ``given`` to ``output`` or stdout."""
@@ -53,11 +57,29 @@ def predict(
     else:
         _check_dates(data.schema.dates, estimator.schema_.dates, at)
         table = predictions(estimator, data, at, levels)
+    if escape_formulas:
+        table = without_formulas(table)
     if output is None:
-        sys.stdout.write(table.write_csv())
+        text = table.write_csv()
+        sys.stdout.write("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
         return
     _write(table, output)
-    typer.echo(f"wrote {output}: {table.height:,} rows of {', '.join(table.columns[:8])}", err=True)
+    names = printable(", ".join(table.columns[:8]))
+    typer.echo(f"wrote {output}: {table.height:,} rows of {names}", err=True)
+
+
+def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with an apostrophe before words that a spreadsheet would take for a formula.
+
+    Example:
+        >>> import polars as pl
+        >>> from contiformer.cli.predict import without_formulas
+        >>> without_formulas(pl.DataFrame({"id": ["=1+1", "a"], "-x": [1, 2]})).to_dict(as_series=False)
+        {'id': ["'=1+1", 'a'], "'-x": [1, 2]}
+    """
+    words = pl.col(pl.String)
+    escaped = table.with_columns(pl.when(words.str.contains(_FORMULA)).then("'" + words).otherwise(words).name.keep())
+    return escaped.rename({name: f"'{name}" for name in table.columns if re.match(_FORMULA, name)})
 
 
 def _check_output(output: Path) -> None:

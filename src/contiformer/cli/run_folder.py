@@ -13,6 +13,7 @@ import typer
 
 from contiformer.cli.source import EventSource, SeriesSource, source_class
 from contiformer.data import DataError, read_text, write_text
+from contiformer.data.errors import printable
 from contiformer.estimators import ESTIMATORS, Learner
 from contiformer.estimators.store import FORMAT, with_present_names
 from contiformer.training.options import RUNTIME_OPTIONS
@@ -81,9 +82,7 @@ def read_start(folder: Path) -> Start | None:
 
 def _damaged(path: Path, error: Exception) -> DamagedStartError:
     problem = f"the description of the run is damaged ({type(error).__name__}: {error})"
-    return DamagedStartError(
-        problem, file=path, remedy="repeat its `contiformer train`, which writes it again"
-    )
+    return DamagedStartError(problem, file=path, remedy="repeat its `contiformer train`, which writes it again")
 
 
 def read_source(folder: Path, task: str) -> SeriesSource | EventSource:
@@ -162,7 +161,7 @@ def _history(folder: Path) -> list[dict[str, float]]:
 
 def note(text: str) -> None:
     """One line on stderr."""
-    typer.echo(f"note: {text}", err=True)
+    typer.echo(f"note: {printable(text)}", err=True)
 
 
 def load_run(folder: Path) -> Learner:

@@ -136,8 +136,8 @@ class EventPredictor(Learner):
         outcome = self._learn(task, training, judged, folder)
         task.calibrate(Loader(judged, EVALUATION_BATCH, shuffle=False))
         self.tasks_, self.outcomes_ = [task], [outcome]
-        held_out = task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False))
-        self._record([held_out], len(training), len(judged))
+        found = task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False))
+        self._record([found], len(training), len(judged))
         self._save_run(folder)
         return self
 
@@ -192,6 +192,8 @@ class EventPredictor(Learner):
     def _describe_again(self, saved: Mapping[str, Any]) -> None:
         self.columns_ = EventColumns.from_dict(saved["columns"])
         self.dates_, self.type_names_ = bool(saved["dates"]), tuple(saved["type_names"])
+        if not all(isinstance(name, str) for name in self.type_names_):
+            raise TypeError("type_names are no words")
         self.scaling_ = EventScaling.from_json(json.dumps(saved["scaling"]))
 
     def _facts(self) -> dict[str, str]:

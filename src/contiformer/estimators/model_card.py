@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from typing import TYPE_CHECKING
 
 from contiformer import __version__
+from contiformer.data.errors import printable
 
 if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
@@ -30,6 +33,21 @@ def kept_weights(estimator: Learner) -> list[str]:
     return lines
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def in_markdown(text: str) -> str:
+    """A name as plain text in a table of Markdown, which may become HTML.
+
+    Example:
+        >>> from contiformer.estimators.model_card import in_markdown
+        >>> print(in_markdown("a|b <img src=x>"))
+        a\\|b &lt;img src=x&gt;
+    """
+    return re.sub(r"([\\`*\[\]|$])", r"\\\1", escape(printable(text), quote=False))
+
+
 def model_card(estimator: Learner) -> str:
     """A model card in Markdown: what it is, what it was trained on, how well it did, how to use it."""
     name = type(estimator).__name__
@@ -51,14 +69,14 @@ def model_card(estimator: Learner) -> str:
             "",
             "| | |",
             "|---|---|",
-            *(f"| {fact} | {value} |" for fact, value in facts.items()),
+            *(f"| {fact} | {in_markdown(str(value))} |" for fact, value in facts.items()),
             "",
             *kept_weights(estimator),
             "On the validation series (not a test):",
             "",
             "| metric | value |",
             "|---|---|",
-            *(f"| {metric} | {value:.4g} |" for metric, value in metrics.items()),
+            *(f"| {in_markdown(metric)} | {value:.4g} |" for metric, value in metrics.items() if _is_number(value)),
             "",
             "```python",
             f"from contiformer import {name}",
