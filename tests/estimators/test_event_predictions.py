@@ -95,3 +95,20 @@ def test_times_beyond_the_range_of_dates_are_null():
 def test_nan_types_are_refused_without_a_warning(event_model):
     with pytest.raises(DataError, match="not whole numbers from 0"):
         event_model.predict_next([([0.0, 1.0], [0, float("nan")])])
+
+
+@pytest.mark.parametrize("backbone", ["hp", "rmtpp", "contiformer"])
+def test_each_error_is_of_the_estimate_that_minimises_it(backbone, event_sequences):
+    quick = TrainingOptions(max_epochs=1, verbose=0)
+    model = EventPredictor(backbone=backbone, d_model=8, n_layers=1, training=quick).fit(event_sequences)
+    times, types = event_sequences[0]
+    prefixes = [(times[:n], types[:n]) for n in range(1, len(times))]
+    next_ones, truth = model.predict_next(prefixes), np.asarray(times[1:])
+    found = model.evaluate([event_sequences[0]])
+    mean, median = (next_ones[name].to_numpy() for name in ("expected_time", "median_time"))
+    assert found["rmse"] == pytest.approx(float(np.sqrt(np.mean((mean - truth) ** 2))), rel=2e-3)
+    assert found["mae"] == pytest.approx(float(np.abs(median - truth).mean()), rel=2e-3)
+    total = model.log_likelihood([event_sequences[0]])[0]
+    assert total == pytest.approx(found["log_likelihood"] * found["events"], rel=1e-4)
+    assert set(found) <= set(model.metric_meanings())
+    assert "median time, in the data's unit" in model.metric_meanings()["mae"]

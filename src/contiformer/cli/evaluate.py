@@ -16,17 +16,6 @@ from contiformer.cli.run_folder import load_run, read_source, refuse_options
 from contiformer.data import DataError
 from contiformer.data.errors import printable
 
-#: Meanings of metrics whose names do not say them.
-_MEANING = {
-    "loss": "mean negative log-likelihood",
-    "ece": "expected calibration error",
-    "auroc": "area under the ROC curve",
-    "score": "the validation score",
-    "nll": "mean negative log-likelihood",
-    "coverage90": "share within the 90 % intervals",
-    "r2": "R², 1 is perfect",
-}
-
 
 def evaluate(run: Path, data: str | None, as_json: bool, label: str | None, type: str | None, **columns: Any) -> None:
     """Print the metrics on the test part of the run, or on other data."""
@@ -50,11 +39,11 @@ def evaluate(run: Path, data: str | None, as_json: bool, label: str | None, type
         typer.echo(json.dumps(metrics, indent=2))
     else:
         title = f"{estimator.__class__.__name__} on {len(found):,} {source.items}"
-        show_metrics(title, {"test" if data is None else "value": metrics})
+        show_metrics(title, {"test" if data is None else "value": metrics}, estimator.metric_meanings())
 
 
-def show_metrics(title: str, columns: Mapping[str, Mapping[str, float]]) -> None:
-    """One row for each metric, one column for each part of the data."""
+def show_metrics(title: str, columns: Mapping[str, Mapping[str, float]], meanings: Mapping[str, str]) -> None:
+    """One row for each metric with its meaning and unit, one column for each part of the data."""
     table = Table(title=escape(printable(title)), title_justify="left")
     table.add_column("metric")
     for part in columns:
@@ -62,5 +51,5 @@ def show_metrics(title: str, columns: Mapping[str, Mapping[str, float]]) -> None
     table.add_column("", style="dim")
     for name in dict.fromkeys(name for metrics in columns.values() for name in metrics):
         numbers = (f"{metrics[name]:.4g}" if name in metrics else "" for metrics in columns.values())
-        table.add_row(name, *numbers, _MEANING.get(name, ""))
+        table.add_row(name, *numbers, meanings.get(name, ""))
     Console(highlight=False).print(table)

@@ -157,7 +157,7 @@ def _conclude(estimator: Any, start: Start, folder: Path) -> None:
         columns["test"] = estimator.metrics_["test"] = estimator.evaluate(test)
         write_text(folder / "metrics.json", json.dumps(estimator.metrics_, indent=1))
     title = f"{start.task} of {start.source.name}, {estimator.metrics_['seconds']:.0f} s"
-    show_metrics(title, columns)
+    show_metrics(title, columns, estimator.metric_meanings())
     for line in kept_weights(estimator):
         typer.echo(line)
     files = ("model.safetensors", "config.json", "metrics.json", "README.md", "history.csv", "checkpoints/")

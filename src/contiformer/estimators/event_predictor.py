@@ -297,7 +297,9 @@ class EventPredictor(Learner):
     def log_likelihood(
         self, X: Any, *, integral: RuleName = "closed", nodes: int | None = None, return_error: bool = False
     ) -> Any:
-        """The log-likelihood of each sequence in nats of the data's time, its first event given.
+        """The log-likelihood of each sequence in nats, its first event given: the sum over its events, not the mean.
+
+        Times count in the data's unit (dates: seconds). ``score`` and ``evaluate`` give the mean per event.
 
         Args:
             X: as in ``fit``.
@@ -403,8 +405,24 @@ class EventPredictor(Learner):
         return EventStream(self)
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """Log-likelihood per event in nats of the data's time, accuracy of the type, errors of the time."""
+        """Metrics per event, with times in the data's unit (dates: seconds).
+
+        The mean log-likelihood in nats, the accuracy of the type at the expected time, the RMSE of the expected time
+        and the MAE of the median time, each over all events but the first of a sequence.
+        """
         return self.tasks_[0].evaluate(self._batches(self._read(X).data, by_length=True))
+
+    def metric_meanings(self) -> dict[str, str]:
+        """What the metrics are; times are in the data's unit, or seconds where they are dates."""
+        unit = "seconds" if self.dates_ else "the data's unit of time"
+        return {
+            "nll": f"negative log-likelihood per event, in nats, time in {unit}",
+            "log_likelihood": f"per event, in nats, time in {unit}",
+            "accuracy": "share of types that are right",
+            "rmse": f"of the expected time, in {unit}",
+            "mae": f"of the median time, in {unit}",
+            "events": "how many were scored",
+        }
 
     def score(self, X: Any, y: None = None) -> float:
         """The log-likelihood per event."""

@@ -162,6 +162,16 @@ class Learner(ABC):
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """All metrics on data with answers."""
 
+    def metric_meanings(self) -> dict[str, str]:
+        """What the metrics of :meth:`evaluate` are, and their units."""
+        return {
+            "accuracy": "share that is right",
+            "loss": "mean negative log-likelihood, in nats",
+            "ece": "expected calibration error",
+            "auroc": "area under the ROC curve",
+            "r2": "R², 1 is perfect",
+        }
+
     def _after_loading(self) -> None:  # noqa: B027  nothing by default
         """Set what ``fit`` sets and the configuration does not hold."""
 

@@ -54,7 +54,7 @@ def model_card(estimator: Learner) -> str:
     weights = sum(p.numel() for task in estimator.tasks_ for p in task.parameters())
     counts = {"trained on": "training_series", "validated on": "validation_series"}
     facts = {f"series {what}": estimator.metrics_.get(name, "?") for what, name in counts.items()} | estimator._facts()
-    metrics = estimator.metrics_.get("validation", {})
+    metrics, meanings = estimator.metrics_.get("validation", {}), estimator.metric_meanings()
     return "\n".join(
         [
             "---",
@@ -74,9 +74,13 @@ def model_card(estimator: Learner) -> str:
             *kept_weights(estimator),
             "On the validation series (not a test):",
             "",
-            "| metric | value |",
-            "|---|---|",
-            *(f"| {in_markdown(metric)} | {value:.4g} |" for metric, value in metrics.items() if _is_number(value)),
+            "| metric | value | |",
+            "|---|---|---|",
+            *(
+                f"| {in_markdown(metric)} | {value:.4g} | {meanings.get(metric, '')} |"
+                for metric, value in metrics.items()
+                if _is_number(value)
+            ),
             "",
             "```python",
             f"from contiformer import {name}",

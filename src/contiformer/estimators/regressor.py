@@ -178,6 +178,13 @@ class Regressor(ValueEstimator):
         data, scaled = self._read_answered(X, y)
         return np.array(data.labels, np.float64), self._mean_over_members(scaled, "values")
 
+    def metric_meanings(self) -> dict[str, str]:
+        """What the metrics are: in the unit of the labels, or for target series in standard deviations."""
+        if self._in_time:
+            return super().metric_meanings()
+        units = {"mse": "in squares of the label's unit", "rmse": "in the label's unit", "mae": "in the label's unit"}
+        return super().metric_meanings() | units
+
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """MSE, RMSE, MAE, and R² for numbers; target series are judged in scaled units."""
         self._check_fitted()

@@ -141,6 +141,20 @@ class ValueEstimator(Estimator):
             raise ValueError("this model has no standard deviation: fit it with law='gaussian'")
         return mean, out([one.std[:, which] for one in said if one.std is not None], names)
 
+    def metric_meanings(self) -> dict[str, str]:
+        """What the metrics are: errors count in standard deviations of each channel in training."""
+        plain = self.scaling == "none"
+        unit = "the data's units" if plain else "standard deviations of the channel"
+        return {
+            **super().metric_meanings(),
+            "score": "the validation score",
+            "nll": f"mean negative log-likelihood, in nats of {unit}",
+            "mse": f"in squares of {unit}",
+            "rmse": f"in {unit}",
+            "mae": f"of the mean, in {unit}",
+            "coverage90": "share within the 90 % intervals",
+        }
+
     def _evaluate(self, scaled: SeriesSet) -> dict[str, float]:
         """Errors on scaled series that have targets: the mean of the members' own."""
         scores = [task.evaluate(Loader(scaled, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
