@@ -19,7 +19,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Origin, Scaling, ScalingLaw
 from contiformer.data.series_set import Schema, SeriesSet
-from contiformer.estimators.input_checks import check_parameters, refuse_endless, refuse_extreme
+from contiformer.estimators.input_checks import check_parameters, refuse_endless, refuse_extreme, refuse_non_finite
 from contiformer.estimators.learner import Learner
 from contiformer.estimators.tables import TABLES, Columns, Form, in_order_of, read, without_answers
 from contiformer.tasks.base import SeriesTask
@@ -289,6 +289,8 @@ class Estimator(Learner):
         for task in self.tasks_:
             parts = [getattr(task, method)(batch).cpu().numpy() for batch in self._batches(scaled)]
             total = total + np.concatenate(parts).astype(np.float64)
+        for answer, series in zip(np.asarray(total), scaled, strict=True):
+            refuse_non_finite(answer, series)
         return np.asarray(total)[back] / len(self.tasks_)
 
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> list[NDArray[np.float32]]:

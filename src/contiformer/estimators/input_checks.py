@@ -35,7 +35,7 @@ _RANGES = {
     "num_types": (1, 1_000_000, True),
 }
 #: In standard deviations of the training data, and in the model's unit of time: squares of them fit into float32.
-LARGEST_VALUE = 1e15
+LARGEST_VALUE = 1e9
 FARTHEST_TIME = 1e9
 _SQUARABLE = 1e140
 
@@ -81,6 +81,14 @@ def refuse_extreme(scaled: SeriesSet) -> None:
                 remedy="use NaN for what was not observed",
             )
         refuse_far(series.times, name)
+
+
+def refuse_non_finite(values: np.ndarray, series: Any) -> None:
+    """Refuse an answer for a series that is not finite."""
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"the answer for series {series.id!r} is not finite", remedy="are its values and times in the right units?"
+        )
 
 
 def refuse_far(times: np.ndarray, name: str) -> None:

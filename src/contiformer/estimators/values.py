@@ -16,7 +16,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import Estimator, by_length, columns_of
-from contiformer.estimators.input_checks import refuse_far
+from contiformer.estimators.input_checks import refuse_far, refuse_non_finite
 from contiformer.estimators.tables import Form, answer, without_labels
 from contiformer.tasks.at_times import AtTimes
 from contiformer.training.options import EVALUATION_BATCH
@@ -95,6 +95,7 @@ class ValueEstimator(Estimator):
             std = None if spread is None else spread.double().cpu().numpy() * unit
             some = None if levels is None else quantiles_of(task, out, levels)
             for n, count in enumerate(moved.target_lengths.tolist()):
+                refuse_non_finite(mean[n, :count], asked[len(said)])
                 said.append(
                     Prediction(
                         self._undo(mean[n, :count]),
