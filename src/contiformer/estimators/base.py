@@ -272,9 +272,9 @@ class Estimator(Learner):
             )
         check_capabilities(self.config_["backbone"], self.tasks_[0].backbone.capabilities, data)
         bare = without_answers(data)
-        scaled = self.scaling_.apply(bare)
-        refuse_extreme(scaled)
-        return bare, scaled
+        # also where outliers are limited: a fill value such as 1e30 is none
+        refuse_extreme(replace(self.scaling_, limit=None).apply(bare))
+        return bare, self.scaling_.apply(bare)
 
     def _batches(self, scaled: SeriesSet) -> Iterator[Batch]:
         for batch in Loader(scaled, EVALUATION_BATCH, shuffle=False):

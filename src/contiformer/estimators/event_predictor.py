@@ -15,18 +15,27 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from contiformer.data.batch import EventBatch, collate_events
-from contiformer.data.conversion import as_times
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import EventScaling
-from contiformer.estimators.event_tables import EventColumns, Events, event_table, read_events
+from contiformer.estimators.event_tables import (
+    EventColumns,
+    Events,
+    along_time,
+    as_given,
+    event_table,
+    read_events,
+    read_moments,
+    wait_of,
+    with_waits,
+)
 from contiformer.estimators.input_checks import check_parameters, refuse_long
 from contiformer.estimators.learner import Learner
-from contiformer.estimators.tables import names_of
+from contiformer.estimators.tables import TABLES, frame_library, names_of
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
-from contiformer.tasks.events.next_event import draw_next, expect, quantile
+from contiformer.tasks.events.next_event import chance_within, draw_next, expect, quantile
 from contiformer.tasks.events.task import EventTask
 from contiformer.training.options import EVALUATION_BATCH, TrainingOutcome
 
@@ -99,7 +108,8 @@ class EventPredictor(Learner):
         """Train.
 
         Args:
-            X: an EventSet, a DataFrame with a row for each event, or a list of (times, types).
+            X: an EventSet, a DataFrame with a row for each event, or a list of (times, types): numbers or dates, and
+                numbers from 0 or words. One sequence alone is divided along time into training and validation.
             y: not used; scikit-learn passes it.
             id, time, type, features: columns of a DataFrame.
             validation_data: of the same kind as X, to choose by, instead of a part of X.
@@ -114,7 +124,7 @@ class EventPredictor(Learner):
         if held_out is None:
             training, judged = self._parts(given.data)
         else:
-            training, judged = _with_waits(given.data), _with_waits(held_out.data)
+            training, judged = with_waits(given.data), with_waits(held_out.data)
             if not len(judged):
                 raise DataError("no sequence of validation_data has two events", remedy="give longer sequences")
         self._forget()
@@ -148,13 +158,11 @@ class EventPredictor(Learner):
         options = self.training_options()
         if not 0 < options.validation <= 0.5:
             raise ValueError(f"validation must be a share above 0 and at most 0.5, got {options.validation}")
-        data = _with_waits(data)
+        data = with_waits(data)
         if not len(data):
             raise DataError("no sequence has two events", remedy="give longer sequences")
         if len(data) < 2:
-            raise DataError(
-                "one sequence cannot be divided into training and validation", remedy="give more, or validation_data="
-            )
+            return along_time(data, options.validation)
         folds = min(round(1 / options.validation), len(data))
         return data.k_fold(folds, seed=options.seed)[0]
 
@@ -210,7 +218,7 @@ class EventPredictor(Learner):
     def _read(self, X: Any) -> Events:
         self._check_fitted()
         given = read_events(X, self.columns_, self.type_names_)
-        if given.form in ("polars", "pandas") and given.dates != self.dates_:
+        if given.form != "set" and given.dates != self.dates_ and given.data.lengths.any():
             kinds = ("dates", "numbers") if given.dates else ("numbers", "dates")
             raise DataError(
                 f"the times of X are {kinds[0]}; the model was trained on {kinds[1]}", remedy="give the same kind"
@@ -231,39 +239,47 @@ class EventPredictor(Learner):
             yield batch.to(self.tasks_[0].device)
 
     @torch.no_grad()
-    def predict_next(self, X: Any, *, rule: str = "expected") -> Any:
+    def predict_next(self, X: Any, *, rule: str = "expected", within: Any = None, probabilities: bool = False) -> Any:
         """The event after the last of each sequence: a table with a row for each.
 
         Args:
             X: as in ``fit``.
             rule: of the type: "expected": the likeliest at the expected time, as in the paper; "mixture": the likeliest
                 over all times at which the next event may come.
+            within: a time after the last event (a duration where times are dates): the column "within" is the
+                probability that the next event has come by then.
+            probabilities: also a column "probability_NAME" for each type.
         """
         if rule not in ("expected", "mixture"):
             raise ValueError(f"rule must be 'expected' or 'mixture', got {rule!r}")
         given = self._read(X)
         _refuse_empty(given.data)
-        mean, median, kind, probability = [], [], [], []
+        mean, median, shares_of, soon = [], [], [], []
+        wait = None if within is None else wait_of(within, self.dates_) / self.scaling_.unit
         for batch in self._batches(given.data):
             memory = self._model.remember(batch).take(batch.lengths[:, None] - 1)
             said = expect(self._model, memory, mixture=rule == "mixture")
-            shares = said.kinds if said.mixture is None else said.mixture
-            best = shares.squeeze(1).max(-1)
+            shares_of.append((said.kinds if said.mixture is None else said.mixture).squeeze(1))
             mean.append(said.mean.squeeze(1))
             median.append(quantile(self._model, memory).squeeze(1))
-            kind.append(best.indices)
-            probability.append(best.values)
+            if wait is not None:
+                soon.append(chance_within(self._model, memory, wait).squeeze(1))
         waits = [torch.cat(part).double().cpu().numpy() * self.scaling_.unit for part in (mean, median)]
         last = np.array([one.times[-1] for one in given.data])
-        names = np.array(self.type_names_)
+        shares = torch.cat(shares_of).double().cpu().numpy()
+        best = shares.argmax(1)
         table = {
             self.columns_.id or "id": names_of(given.data),
             "last_time": last,
             "expected_time": last + waits[0],
             "median_time": last + waits[1],
-            "type": names[torch.cat(kind).cpu().numpy()].tolist(),
-            "probability": torch.cat(probability).double().cpu().numpy(),
+            "type": [self.type_names_[k] for k in best],
+            "probability": shares[np.arange(len(best)), best],
         }
+        if soon:
+            table["within"] = torch.cat(soon).double().cpu().numpy()
+        if probabilities:
+            table |= {f"probability_{name}": shares[:, k] for k, name in enumerate(self.type_names_)}
         return event_table(given.form, table, ("last_time", "expected_time", "median_time"), given.dates)
 
     def predict(self, X: Any) -> Any:
@@ -271,13 +287,15 @@ class EventPredictor(Learner):
         return self.predict_next(X)
 
     @torch.no_grad()
-    def intensity_at(self, sequence: Any, times: ArrayLike) -> NDArray[np.float64]:
+    def intensity_at(self, sequence: Any, times: ArrayLike) -> Any:
         """[T, K], intensities per unit of the data's time at any times after the first event, given what came before.
 
-        An event does not count as its own history, nor do others at the same time.
+        An event does not count as its own history, nor do others at the same time. For a DataFrame the answer is one,
+        with a column for the time and one for each type.
         """
-        one = self._one(sequence)
-        at = as_times(times)
+        given = self._one(sequence)
+        one = given.data[0]
+        at = read_moments(times, "times", given, self.dates_)
         alone = EventSet([one], type_names=self.type_names_)
         _refuse_empty(alone)
         if len(at) and at.min() <= one.times[0]:
@@ -291,7 +309,12 @@ class EventPredictor(Learner):
         memory = self._model.remember(batch).take(torch.as_tensor(before)[None].to(batch.times.device))
         dtype = next(self._model.parameters()).dtype
         moments = torch.as_tensor(elapsed, dtype=dtype, device=batch.times.device)[None, :, None]
-        return self._model.rates(memory, moments)[0, :, 0].double().cpu().numpy() / self.scaling_.unit
+        rates = self._model.rates(memory, moments)[0, :, 0].double().cpu().numpy() / self.scaling_.unit
+        if given.form not in TABLES:
+            return rates
+        time = self.columns_.time or "time"
+        table = {time: at, **{name: rates[:, k] for k, name in enumerate(self.type_names_)}}
+        return event_table(given.form, table, (time,), given.dates)
 
     @torch.no_grad()
     def log_likelihood(
@@ -331,10 +354,11 @@ class EventPredictor(Learner):
         return torch.cat(found).double().cpu().numpy()
 
     @torch.no_grad()
-    def sample(
-        self, sequence: Any, *, until: Any = None, n: int | None = None, draws: int = 1, seed: int = 0
-    ) -> list[EventSequence]:
+    def sample(self, sequence: Any, *, until: Any = None, n: int | None = None, draws: int = 1, seed: int = 0) -> Any:
         """Sample ``draws`` continuations of the sequence, by thinning with a proven bound.
+
+        They come in the form of the sequence: a DataFrame with a column "draw" for a DataFrame, pairs of times and
+        types where types are words or times dates, and otherwise a list of EventSequence.
 
         Args:
             sequence: the history, with at least one event.
@@ -347,10 +371,10 @@ class EventPredictor(Learner):
             raise ValueError("pass until= (a time) or n= (a number of events), not both")
         if draws < 1 or (n is not None and (n < 0 or n != int(n))):
             raise ValueError(f"draws must be positive and n not negative, both whole, got {draws} and {n}")
-        one = self._one(sequence)
-        alone = EventSet([one], type_names=self.type_names_)
+        given = self._one(sequence)
+        one, alone = given.data[0], given.data
         _refuse_empty(alone)
-        last = math.inf if until is None else float(as_times([until], "until")[0])
+        last = math.inf if until is None else float(read_moments([until], "until", given, self.dates_)[0])
         if last < one.times[-1]:
             raise ValueError(f"until must be a time after the last event, which is at {one.times[-1]:g}, got {until}")
         if self.scaling_.feature_mean:
@@ -375,7 +399,8 @@ class EventPredictor(Learner):
                 if len(drawn[g]) > MOST_EVENTS:
                     raise RuntimeError(f"more than {MOST_EVENTS} events: the process explodes; ask for fewer with n=")
         new = [s.events(slice(len(scaled), None)) for s in drawn]
-        return [replace(s, times=s.times * self.scaling_.unit + start) for s in new]
+        moved = [replace(s, times=s.times * self.scaling_.unit + start) for s in new]
+        return as_given(moved, given, self.columns_, self.type_names_)
 
     def predict_ahead(self, X: Any, n: int, *, draws: int = 100, seed: int = 0) -> Any:
         """The next ``n`` events of each sequence, by sampling: a table with a row for each.
@@ -428,16 +453,12 @@ class EventPredictor(Learner):
         """The log-likelihood per event."""
         return self.evaluate(X)["log_likelihood"]
 
-    def _one(self, sequence: Any) -> EventSequence:
-        data = self._read(sequence if isinstance(sequence, EventSet) else [sequence]).data
-        if len(data) != 1:
-            raise DataError(f"{len(data)} sequences where one is asked for", remedy="pass them one by one")
-        return data[0]
-
-
-def _with_waits(data: EventSet) -> EventSet:
-    """The sequences of two events or more: the others have nothing that is scored, and a step needs something."""
-    return data.select(np.flatnonzero(data.lengths > 1))
+    def _one(self, sequence: Any) -> Events:
+        whole = isinstance(sequence, EventSet | Events | EventSequence) or frame_library(sequence) is not None
+        given = self._read(sequence if whole else [sequence])
+        if len(given) != 1:
+            raise DataError(f"{len(given)} sequences where one is asked for", remedy="pass them one by one")
+        return given
 
 
 def _refuse_empty(data: EventSet) -> None:

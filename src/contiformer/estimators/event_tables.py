@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from contiformer.data.conversion import FARTHEST, as_datetimes, as_times
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
-from contiformer.estimators.tables import ColumnRoles, frame_functions, frame_library
+from contiformer.estimators.tables import TABLES, ColumnRoles, frame_functions, frame_library
 
+#: One long sequence is learned in pieces of so many events.
+PIECE = 256
 EventForm = Literal["set", "polars", "pandas", "list"]
 
 
@@ -31,11 +36,12 @@ class EventColumns(ColumnRoles):
 
 @dataclass(frozen=True)
 class Events:
-    """Input as it was read: the sequences, the form they came in, and whether times are dates."""
+    """Input as it was read: the sequences, the form they came in, and whether times are dates and types are named."""
 
     data: EventSet
     form: EventForm
     dates: bool = False
+    named: bool = False
 
     def __len__(self) -> int:
         """The number of sequences."""
@@ -46,8 +52,8 @@ def read_events(X: Any, columns: EventColumns, type_names: Sequence[str] | None 
     """The input as a set.
 
     Args:
-        X: an EventSet, a DataFrame with a row for each event, or a list of (times, types) or of EventSequence; what
-            this function gave goes through it again.
+        X: an EventSet, a DataFrame with a row for each event, a list of EventSequence, or a list of (times, types)
+            with numbers or dates as times and numbers or words as types; what this function gave goes through it again.
         columns: of a DataFrame.
         type_names: of the model, whose numbers types then get; None at training: those that are there, sorted.
     """
@@ -59,15 +65,21 @@ def read_events(X: Any, columns: EventColumns, type_names: Sequence[str] | None 
     if library is not None:
         data, dates = frame_functions().events_from(X, columns, type_names)
         return Events(data, library, dates)
-    data = _from_list([X] if isinstance(X, EventSequence) else X)
-    return Events(_as_known(data, type_names), "list")
+    if isinstance(X, EventSequence) or (isinstance(X, list) and X and all(isinstance(x, EventSequence) for x in X)):
+        return Events(_as_known(EventSet([X] if isinstance(X, EventSequence) else X), type_names), "set")
+    data, dates, named = _from_list(X, type_names)
+    return Events(_as_known(data, type_names), "list", dates, named)
 
 
-def _from_list(X: Any) -> EventSet:
+def _from_list(X: Any, known: Sequence[str] | None) -> tuple[EventSet, bool, bool]:
+    """The sequences of a list, whether their times are dates, and whether their types are words."""
     if not isinstance(X, Sequence) or isinstance(X, str):
         remedy = "pass an EventSet, a DataFrame, or a list of (times, types)"
         raise DataError(f"X is a {type(X).__name__}", remedy=remedy)
-    sequences = []
+    sequences: list[EventSequence] = []
+    kinds: set[bool] = set()
+    words = any(_has_words(one[1]) for one in X if isinstance(one, Sequence) and len(one) == 2)
+    names = _names_in(X, known) if words else None
     for number, one in enumerate(X):
         if isinstance(one, EventSequence):
             sequences.append(one)
@@ -75,10 +87,69 @@ def _from_list(X: Any) -> EventSet:
         if not isinstance(one, Sequence) or len(one) != 2:
             raise DataError(f"item {number} of X is no pair", remedy="pass (times, types) for each sequence")
         try:
-            sequences.append(EventSequence.of(one[0], one[1]))
+            types = one[1] if names is None else [_number_of(word, names) for word in one[1]]
+            sequences.append(EventSequence.of(one[0], types))
         except DataError as error:
             raise DataError(f"sequence {number}: {error}") from None
-    return EventSet(sequences)
+        kinds |= {are_dates(one[0])} if len(one[0]) else set()
+    if len(kinds) > 1:
+        raise DataError("the times of some sequences are dates, of others numbers", remedy="use one of them")
+    return EventSet(sequences, type_names=names), kinds == {True}, words
+
+
+def _has_words(types: Any) -> bool:
+    listed = isinstance(types, Sequence | np.ndarray) and not isinstance(types, str)
+    return listed and any(isinstance(word, str) for word in types)
+
+
+def _names_in(X: Sequence[Any], known: Sequence[str] | None) -> Sequence[str]:
+    """The names of the model, or at training those in the list, sorted."""
+    found = {word for one in X if isinstance(one, Sequence) and len(one) == 2 for word in one[1]}
+    strange = next((word for word in found if not isinstance(word, str)), None)
+    if strange is not None:
+        raise DataError(f"the type {strange!r} is no word, and others are", remedy="use words or numbers")
+    return sorted(map(str, found)) if known is None else known
+
+
+def _number_of(word: str, names: Sequence[str]) -> int:
+    if word not in names:
+        raise unknown_type(word, names)
+    return list(names).index(word)
+
+
+def are_dates(times: Any) -> bool:
+    """Whether times are dates rather than numbers."""
+    array = np.asarray(times)
+    return array.dtype.kind == "M" or (array.dtype.kind == "O" and len(array) > 0 and isinstance(array[0], dt.date))
+
+
+def read_moments(times: Any, name: str, given: Events, dates: bool) -> NDArray[np.float64]:
+    """Times that are asked for: dates where the model's are, unless the sequences came as plain numbers."""
+    listed = times.to_numpy() if hasattr(times, "to_numpy") else np.asarray(times)
+    if given.form != "set" and listed.size and are_dates(listed) != dates:
+        kinds = ("numbers", "dates")
+        problem = f"{name} has {kinds[are_dates(listed)]}; the model was trained on {kinds[dates]}"
+        raise DataError(problem, remedy="give the same kind")
+    return as_times(listed, name)
+
+
+def wait_of(within: Any, dates: bool) -> float:
+    """A wait in the data's unit of time: from a number, or from a duration where times are dates."""
+    if isinstance(within, dt.timedelta | np.timedelta64) != dates or are_dates([within]):
+        wanted = "a duration, such as datetime.timedelta(hours=1)" if dates else "a number in the unit of the times"
+        raise ValueError(f"within must be {wanted}, got {within!r}")
+    wait = float(as_times([within], "within")[0])
+    if wait < 0:
+        raise ValueError(f"within must not be negative, got {within!r}")
+    return wait
+
+
+def shown_times(times: NDArray[np.float64], dates: bool) -> NDArray[Any]:
+    """Times as they came: dates where they were, NaT for those that never come."""
+    if not dates:
+        return times
+    never = ~(np.abs(times) <= FARTHEST)
+    return np.where(never, np.datetime64("NaT"), as_datetimes(np.where(never, 0.0, times)))
 
 
 def _as_known(data: EventSet, type_names: Sequence[str] | None) -> EventSet:
@@ -112,6 +183,45 @@ def unknown_type(
     """The error for a type that a model does not know."""
     shown = ", ".join(list(known)[:8]) + (", ..." if len(known) > 8 else "")
     return error(f"the type {name!r} was not there in training", remedy=f"the model knows {shown}", **place)
+
+
+def as_given(drawn: Sequence[EventSequence], given: Events, roles: EventColumns, type_names: Sequence[str]) -> Any:
+    """Sampled sequences in the form of the history: a table, pairs of dates and words, or as they are."""
+    if given.form in TABLES:
+        time = roles.time or "time"
+        types = [type_names[k] for one in drawn for k in one.types]
+        table: dict[str, Any] = {} if roles.id is None else {roles.id: [given.data[0].id] * len(types)}
+        table["draw"] = np.repeat(np.arange(len(drawn)), [len(one) for one in drawn])
+        table[time] = np.concatenate([one.times for one in drawn])
+        table |= {} if roles.type is None else {roles.type: types}
+        return event_table(given.form, table, (time,), given.dates)
+    if not (given.named or given.dates):
+        return list(drawn)
+    words = ([type_names[k] for k in one.types] if given.named else one.types for one in drawn)
+    return [(shown_times(one.times, given.dates), types) for one, types in zip(drawn, words, strict=True)]
+
+
+def with_waits(data: EventSet) -> EventSet:
+    """The sequences of two events or more: the others have nothing that is scored, and a step needs something."""
+    return data.select(np.flatnonzero(data.lengths > 1))
+
+
+def along_time(data: EventSet, share: float) -> tuple[EventSet, EventSet]:
+    """The beginning of one sequence to train on, and its last ``share`` to validate on, each in pieces.
+
+    The first event of a piece is given, as that of a sequence is.
+    """
+    one = data[0]
+    border = len(one) - max(2, round(share * len(one)))
+    if border < 2:
+        problem = f"one sequence of {len(one)} events cannot be divided into training and validation"
+        raise DataError(problem, remedy="give more events or sequences, or validation_data=")
+
+    def pieces(start: int, end: int) -> EventSet:
+        cut = [one.events(slice(n, min(n + PIECE, end))) for n in range(start, end, PIECE)]
+        return with_waits(EventSet(cut, type_names=data.type_names))
+
+    return pieces(0, border), pieces(border, len(one))
 
 
 def event_table(form: EventForm, table: dict[str, Any], times: Sequence[str], dates: bool) -> Any:

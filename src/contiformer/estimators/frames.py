@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import FARTHEST, as_datetimes
+from contiformer.data.conversion import as_datetimes
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.readers.columns import Place, as_polars, first, numbers, pick, times, words
 from contiformer.data.readers.frames import from_frame
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.event_tables import EventColumns, unknown_type
+from contiformer.estimators.event_tables import EventColumns, shown_times, unknown_type
 from contiformer.estimators.tables import Columns, names_of, with_targets
 
 
@@ -144,10 +144,4 @@ def _types(
 
 def event_frame(table: dict[str, Any], times: Sequence[str], dates: bool) -> pl.DataFrame:
     """Predictions by column; those in ``times`` are dates where the input's are."""
-    return pl.DataFrame({name: _dates(np.asarray(x)) if dates and name in times else x for name, x in table.items()})
-
-
-def _dates(times: NDArray[np.float64]) -> NDArray[np.datetime64]:
-    """Infinite times, and those after the last date that can be written, become missing."""
-    never = ~(np.abs(times) <= FARTHEST)
-    return np.where(never, np.datetime64("NaT"), as_datetimes(np.where(never, 0.0, times)))
+    return pl.DataFrame({name: shown_times(np.asarray(x), dates) if name in times else x for name, x in table.items()})

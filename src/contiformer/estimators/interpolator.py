@@ -9,12 +9,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from contiformer.data.errors import DataError
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.tables import query_times, read, without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.interpolation import Interpolation, hide_observations
+
+#: One long series is learned in pieces of at most so many points.
+PIECE = 256
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -76,6 +80,24 @@ class Interpolator(ValueEstimator):
                 "not, take logarithms or pass limit=None",
                 stacklevel=2,
             )
+
+    def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
+        """One series alone is divided along time; its last part is validated on."""
+        if len(data) != 1 or data.schema.targets:
+            return super()._parts(data, member)
+        one, share = data[0], self.training_options().validation
+        border = len(one) - max(2, round(share * len(one)))
+        if border < 2:
+            problem = f"one series of {len(one)} points cannot be divided into training and validation"
+            raise DataError(problem, remedy="give more points or series, or validation_data=")
+
+        def pieces(start: int, end: int) -> SeriesSet:
+            length = -(-(end - start) // -(-(end - start) // PIECE))
+            return SeriesSet(
+                [one.points(slice(n, min(n + length, end))) for n in range(start, end, length)], schema=data.schema
+            )
+
+        return pieces(0, border), pieces(border, len(one))
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         targets = len(training.schema.targets) or len(training.channels)

@@ -84,7 +84,7 @@ class ValueEstimator(Estimator):
     def _predict_by(self, task: Any, asked: SeriesSet, levels: Sequence[float] | None) -> list[Prediction]:
         assert isinstance(task, AtTimes)
         unit = self._undo(np.ones(len(self._outputs))) - self._undo(np.zeros(len(self._outputs)))
-        said = []
+        said: list[Prediction] = []
         for batch in Loader(asked, EVALUATION_BATCH, shuffle=False):
             assert isinstance(batch, Batch)
             moved = batch.to(task.device)

@@ -154,6 +154,15 @@ def quantile(model: IntensityModel, memory: Memory, level: float | PerEvent = 0.
     return torch.where(never, torch.inf, (low + high) / 2)
 
 
+def chance_within(model: IntensityModel, memory: Memory, wait: float) -> PerEvent:
+    """The probability that the next event comes within ``wait``, ``1 - exp(-Λ(wait))``."""
+    some = next(iter(memory.rows.values()))
+    hazard = torch.zeros(some.shape[:2], dtype=_dtype_of(model, some), device=some.device)
+    for start, stop in pairwise([*(edge for edge in _edges(FINE) if edge < wait), wait]):
+        hazard = hazard + _hazard(model, memory, torch.full_like(hazard, start), torch.full_like(hazard, stop))
+    return -torch.expm1(-hazard)
+
+
 @torch.no_grad()
 def draw_next(
     model: IntensityModel, memory: Memory, *, until: Tensor | None = None, generator: torch.Generator | None = None
