@@ -156,13 +156,19 @@ def test_series_reject_options_of_events(table):
         (("--id", "customer"), "which column is the time?; pass --time, --id if there are several sequences, --type"),
         (("--time", "product"), "row 2, column 'product': 'tea' is not a time"),
         (("--time", "hour", "--values", "product"), "is not a number"),
-        (("--time", "hour", "--test", "0.5"), "one sequence cannot be divided into training and test; name the column"),
-        (("--time", "hour"), "only one sequence to train and to validate on; name the column"),
     ],
 )
 def test_wrong_columns_are_named(columns, said, orders, tmp_path):
     error = _error(run("train", "events", "--data", orders, *columns, *TINY, "--output", tmp_path / "run"), 1)
     assert said in error
+
+
+def test_one_sequence_is_divided_along_time(orders, tmp_path):
+    words = ("train", "events", "--data", orders, "--time", "hour", "--type", "product", "--set", "backbone=hp")
+    with pytest.warns(UserWarning, match="the table is one sequence: name the column that tells them apart with id="):
+        result = run(*words, "--test", "0.25", *TINY, "--output", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert run("evaluate", tmp_path / "run").exit_code == 0
 
 
 def test_damaged_files_are_named(orders, tmp_path, monkeypatch):

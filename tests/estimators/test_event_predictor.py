@@ -325,7 +325,7 @@ def test_invalid_training_data_and_options_are_refused():
         EventPredictor.from_options(**TINY).fit([([1.0], [0])] * 4)
     with pytest.raises(DataError, match="mean time between events is 0"):
         EventPredictor.from_options(**TINY).fit([([1.0, 1.0], [0, 0])] * 4)
-    with pytest.raises(DataError, match="one sequence cannot be divided"):
+    with pytest.raises(DataError, match="one sequence of 2 events cannot be divided"):
         EventPredictor.from_options(**TINY).fit([([1.0, 2.0], [0, 0])])
     for options, said in (
         ({"backbone": "thpp"}, "no backbone 'thpp' for events"),

@@ -250,6 +250,12 @@ class SeriesSource(Source):
         if task == "forecasting":
             first = [one.between(-np.inf, border) for one, border in zip(data, _borders(data, share), strict=True)]
             return SeriesSet(first, schema=data.schema), None
+        if task == "interpolation" and len(data) == 1:
+            # one series is divided along time
+            border = _borders(data, share)[0]
+            ends = ((-np.inf, border), (border, np.inf))
+            kept, tested = (SeriesSet([data[0].between(*end)], schema=data.schema) for end in ends)
+            return kept, tested
         parts = data.split(1 - share, share, seed=self.seed, stratify=data.classes is not None)
         return parts[0], parts[1]
 
@@ -308,11 +314,7 @@ class EventSource(Source):
         """Sequences to train on, those to validate on where the set prescribes them, and the columns of a table."""
         if kind_of(self.data) == "events":
             return self._part("train"), self._part("dev"), self.columns
-        kept = self._divided(self._read())[0]
-        if len(kept) < 2:
-            problem = "there is only one sequence to train and to validate on"
-            raise DataError(problem, file=self.data, remedy=_MORE_SEQUENCES)
-        return kept, None, self.columns
+        return self._divided(self._read())[0], None, self.columns
 
     def testing(self, estimator: EventPredictor) -> Events | None:
         """Sequences to test on; None where there are none."""
@@ -356,8 +358,16 @@ class EventSource(Source):
                 return whole, None
             share = GENERATED_EVENTS_TEST
         if len(whole) < 2:
-            problem = "one sequence cannot be divided into training and test"
-            raise DataError(problem, file=self.data, remedy=_MORE_SEQUENCES)
+            # one sequence is divided along time
+            one = whole.data[0]
+            border = len(one) - max(2, round(share * len(one)))
+            if border < 2:
+                problem = f"one sequence of {len(one)} events cannot be divided into training and test"
+                raise DataError(problem, file=self.data, remedy=_MORE_SEQUENCES)
+            names = whole.data.type_names
+            parts = (EventSet([one.events(part)], type_names=names) for part in (slice(border), slice(border, None)))
+            kept, tested = parts
+            return replace(whole, data=kept), replace(whole, data=tested)
         kept, tested = whole.data.split(1 - share, share, seed=self.seed)
         return replace(whole, data=kept), replace(whole, data=tested)
 

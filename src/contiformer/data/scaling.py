@@ -39,7 +39,8 @@ class Scaling:
 
     Attributes:
         channels: what they are called; a set with others is refused.
-        mean, std: one number for each channel; a channel that never varies has std 1, one never observed mean 0.
+        mean, std: one number for each channel; one that never varies has std 1 (or 1e-6 of a large mean), one
+            never observed mean 0.
         origin: "first": every series starts at time 0. "global": all are moved by the same ``start``.
         start: the earliest training time.
         unit: what becomes 1; by default the 95 % quantile of the spans of the training series.
@@ -261,7 +262,9 @@ class _Moments:
         variance = self.squares / np.maximum(self.count, 1)
         # what varies by rounding only is constant
         varies = variance > (1e-12 * np.abs(self.mean)) ** 2
-        return tuple(self.mean.tolist()), tuple(np.where(varies, np.sqrt(variance), 1.0).tolist())
+        # where a large number is constant, its rounding must not count as a distance
+        constant = np.maximum(1.0, 1e-6 * np.abs(self.mean))
+        return tuple(self.mean.tolist()), tuple(np.where(varies, np.sqrt(variance), constant).tolist())
 
 
 def _without_outliers(moments: _Moments, limit: float, blocks: Callable[[], Iterable[Any]]) -> _Moments:

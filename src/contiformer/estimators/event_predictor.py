@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time as clock
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -120,6 +121,8 @@ class EventPredictor(Learner):
             raise DataError(f"features={features!r} is one word", remedy=f"pass a list: features=[{features!r}]")
         columns = EventColumns(id, time, type, tuple(features))
         given = read_events(X, columns, self._all_types())
+        if len(given) == 1 and columns.time is not None and columns.id is None and validation_data is None:
+            warnings.warn("the table is one sequence: name the column that tells them apart with id=", stacklevel=2)
         held_out = None if validation_data is None else read_events(validation_data, columns, given.data.type_names)
         if held_out is None:
             training, judged = self._parts(given.data)
