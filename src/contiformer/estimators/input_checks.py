@@ -35,7 +35,7 @@ _RANGES = {
     "num_types": (1, 1_000_000, True),
 }
 #: In standard deviations of the training data, and in the model's unit of time: squares of them fit into float32.
-LARGEST_VALUE = 1e9
+LARGEST_VALUE = 1e15
 FARTHEST_TIME = 1e9
 _SQUARABLE = 1e140
 
