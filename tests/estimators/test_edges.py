@@ -202,9 +202,9 @@ def test_invalid_input_is_refused(classifier, given, message):
         classifier.predict(given)
 
 
-def test_one_series_needs_validation_data(X, y):
+def test_one_series_needs_validation_data(X):
     with pytest.raises(DataError, match=r"one series .* cannot be divided.*validation_data"):
-        Classifier.from_options(**TINY).fit(X[:1], y[:1])
+        Regressor.from_options(**TINY).fit(X[:1], [1.0])
     model = Interpolator.from_options(**TINY).fit(X[:1], validation_data=X[1:2])
     assert np.isfinite(model.predict(X[:1])[0]).all()
 
