@@ -5,6 +5,7 @@ import random
 import resource
 import shutil
 import time
+import warnings
 from contextlib import suppress
 from copy import deepcopy
 
@@ -74,7 +75,8 @@ def damage(folder, draw):
 def attempt(folder, name):
     """Load and ask: the library's errors only, in bounded time and memory."""
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with suppress(DataError):
+    with suppress(DataError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         model = Learner.load(folder)
         assert model.run_dir is None
         with suppress(DataError, ValueError, FloatingPointError), np.errstate(all="ignore"):
@@ -102,14 +104,12 @@ def fuzz(count, seed, tmp_path):
 
 
 @pytest.mark.no_array_checks
-@pytest.mark.filterwarnings("ignore")
 def test_mutated_model_folders(tmp_path):
     fuzz(40, 0, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.no_array_checks
-@pytest.mark.filterwarnings("ignore")
 def test_a_thousand_mutated_model_folders(tmp_path):
     fuzz(1000, 1, tmp_path)
 
