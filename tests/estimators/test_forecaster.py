@@ -103,10 +103,12 @@ def test_a_shift_of_values_shifts_the_forecast():
     np.testing.assert_allclose(moved, model.predict([(times, values)])[0] + 3.0, rtol=1e-4, atol=1e-4)
 
 
-def test_past_times_are_refused_and_far_times_warn(fitted):
+def test_past_and_far_times_are_refused(fitted):
     with pytest.raises(DataError, match="known until 39"):
         fitted.predict(waves(1), at=[39.0])
-    with pytest.warns(UserWarning, match="further than the horizon"):
+    with pytest.warns(UserWarning, match=r"at reaches 1\.5 times as far as the horizon of 4 steps"):
+        fitted.predict(waves(1), at=[45.0])
+    with pytest.raises(DataError, match=r"at asks series 0 for 5\.25 times the horizon of 4 steps; .* larger horizon"):
         fitted.predict(waves(1), at=[60.0])
 
 

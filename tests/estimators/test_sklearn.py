@@ -27,6 +27,8 @@ NOT_FOR_SERIES = {
     "check_regressors_train": f"raises for a transposed matrix: {_LENGTH}",
     "check_classifier_data_not_an_array": "a DataFrame has to be told which column is the time",
     "check_regressor_data_not_an_array": "a DataFrame has to be told which column is the time",
+    "check_sample_weights_pandas_series": "a DataFrame has to be told which column is the time",
+    "check_sample_weight_equivalence_on_dense_data": "series are divided into training and validation, weighted or not",
     "check_estimators_empty_data_messages": "series without points are legal",
     "check_complex_data": _WORDS,
     "check_dtype_object": "an array of objects is a list of series",

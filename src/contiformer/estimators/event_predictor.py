@@ -23,7 +23,7 @@ from contiformer.data.scaling import EventScaling
 from contiformer.estimators.event_tables import EventColumns, Events, event_table, read_events
 from contiformer.estimators.input_checks import check_parameters, refuse_long
 from contiformer.estimators.learner import Learner
-from contiformer.estimators.tables import names_of
+from contiformer.estimators.tables import names_of, per_series
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
 from contiformer.tasks.events.next_event import draw_next, expect, quantile
@@ -299,7 +299,7 @@ class EventPredictor(Learner):
     def log_likelihood(
         self, X: Any, *, integral: RuleName = "closed", nodes: int | None = None, return_error: bool = False
     ) -> Any:
-        """The log-likelihood of each sequence in nats of the data's time, its first event given.
+        """The log-likelihood of each sequence in nats of the data's time, its first event given; of a table by id.
 
         Args:
             X: as in ``fit``.
@@ -319,7 +319,9 @@ class EventPredictor(Learner):
                 errors.append((finer - total).abs())
             totals.append(total - count * math.log(self.scaling_.unit))
         found = torch.cat(totals).cpu().numpy()
-        return (found, torch.cat(errors).cpu().numpy()) if return_error else found
+        each = [found, torch.cat(errors).cpu().numpy()] if return_error else [found]
+        said = [per_series(given.form, given.data, x, "log_likelihood", self.columns_, X) for x in each]
+        return tuple(said) if return_error else said[0]
 
     @torch.no_grad()
     def residuals(self, X: Any) -> NDArray[np.float64]:
