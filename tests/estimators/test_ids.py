@@ -112,9 +112,7 @@ def test_labels_that_cannot_be_matched_are_refused(table, y, make):
     model, frame = Classifier.from_options(**TINY), make(table)
     bare = pd.Series(dict(zip(IDS, y, strict=True)))
     for labels in (y, np.array(y), bare.to_numpy(), tuple(y), pl.Series(y)):
-        with pytest.raises(
-            DataError, match=r"y has 12 labels for 12 series, and nothing says which is whose"
-        ):
+        with pytest.raises(DataError, match=r"y has 12 labels for 12 series, and nothing says which is whose"):
             model.fit(frame, labels, **ROLES)
     with pytest.raises(DataError, match=r"the index of y \(0, 1, 2, ...\) does not have the ids of X \('p0'"):
         model.fit(frame, bare.reset_index(drop=True), **ROLES)

@@ -35,6 +35,7 @@ from contiformer.estimators.tables import (
     without_answers,
 )
 from contiformer.tasks.base import SeriesTask
+from contiformer.tasks.heads import ENOUGH_TO_CALIBRATE
 from contiformer.tasks.inputs import InputOptions, Inputs
 from contiformer.training.options import EVALUATION_BATCH, TrainingOptions
 
@@ -136,7 +137,9 @@ class Estimator(Learner):
             facts["static features"] = ", ".join(schema.static)
         if schema.classes is not None:
             facts["classes"] = ", ".join(map(str, schema.classes))
-        return facts | {"time unit of the model": f"{self.scaling_.unit:g}"}
+        seconds = schema.dates or schema.time_kind == "durations"
+        unit = " seconds" if seconds else f" {schema.time_unit}" if schema.time_unit else ""
+        return facts | {"time unit of the model": f"{self.scaling_.unit:g}{unit}"}
 
     # Training
 
@@ -359,6 +362,10 @@ class Estimator(Learner):
             raise ValueError("this model has neither probabilities nor standard deviations to calibrate")
         answered = self._known_classes(self._read_answered(X, y)[0])
         judged = by_length(self._validation_form(self.scaling_.apply(self._examples(answered))))[0]
+        known = sum(int((~np.isnan(one.target_values)).sum()) for one in judged if one.target_values is not None)
+        if judged.schema.targets and known < ENOUGH_TO_CALIBRATE:
+            problem = f"there are {known} values to calibrate on"
+            raise DataError(problem, remedy=f"give more series: {ENOUGH_TO_CALIBRATE} values are the least")
         for task in self.tasks_:
             task.calibrate(Loader(judged, EVALUATION_BATCH, shuffle=False))
         return self
