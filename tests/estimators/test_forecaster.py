@@ -113,8 +113,10 @@ def test_past_and_far_times_are_refused(fitted):
 
 
 def test_invalid_training_data_and_options_are_refused():
-    with pytest.raises(DataError, match="long enough"):
-        Forecaster.from_options(**TINY).fit([(np.arange(3.0), np.arange(3.0))])
+    with pytest.raises(DataError, match=r"lasts 9 steps of 1, fewer than the 10 of two windows, .* of 4 steps; give"):
+        Forecaster.from_options(**TINY).fit([(np.arange(10.0), np.arange(10.0))])
+    with pytest.raises(DataError, match=r"lasts 4 steps of 1, fewer than the 5 of a window of 4 steps"):
+        Forecaster.from_options(**TINY).fit([(np.arange(5.0), np.arange(5.0))] * 12)
     with pytest.raises(DataError, match="two points"):
         Forecaster.from_options(**TINY).fit([([1.0], [2.0]), ([1.0], [2.0])])
     with pytest.raises(ValueError, match="horizon"):

@@ -235,9 +235,8 @@ def test_dates_in_the_index_are_the_time(wide):
 
 def test_query_times_in_a_table(wide, of_dates):
     model, frame = of_dates[None], dated(wide)
-    asked = pd.DataFrame(
-        {"who": ["p3", "p1", "p3"], "hour": pd.to_datetime(["2024-03-01", "2024-03-02", "2024-03-03"])}
-    )
+    days = pd.to_datetime(["2024-03-01", "2024-03-02", "2024-03-03"])
+    asked = pd.DataFrame({"who": ["p3", "p1", "p3"], "hour": days})
     said = model.predict(frame, at=asked)
     assert said["who"].tolist() == ["p1", "p3", "p3"]
     assert said["hour"].tolist() == days[[1, 0, 2]].tolist()
@@ -308,6 +307,12 @@ def test_weights_change_the_training(X, y):
     ):
         with pytest.raises(DataError, match=message):
             model.fit(X, y, sample_weight=weights)
+
+
+def test_a_run_does_not_resume_with_other_weights(X, y, tmp_path):
+    model = Classifier.from_options(run_dir=tmp_path, **TINY).fit(X, y, sample_weight=range(12))
+    with pytest.raises(DataError, match="it has other training data"):
+        model.fit(X, y)
 
 
 def test_calibration_on_new_series(X, y, wide, outcome):

@@ -113,7 +113,10 @@ class Forecaster(ValueEstimator):
         return self.horizon * self.step_ * (1 + 1e-6)
 
     def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
-        if data.schema.targets or len(data) >= _MANY:
+        several = len(data) >= _MANY
+        if not data.schema.targets:
+            self._refuse_short(data, 1 if several else 2)
+        if data.schema.targets or several:
             training, held_out = super()._parts(data, member)
             return self._cut(training), self._cut(held_out)
         share = self.training_options().validation
@@ -124,6 +127,15 @@ class Forecaster(ValueEstimator):
         before = [(-np.inf, border) for border in borders]
         after = [(border, np.inf) for border in borders]
         return self._cut(data, before), self._cut(data, after)
+
+    def _refuse_short(self, data: SeriesSet, windows: int) -> None:
+        """Refuse series none of which has so many windows, of two points and the whole horizon."""
+        longest, needed = max(one.span for one in data) / self.step_, windows * (self.horizon + 1)
+        if longest < needed * (1 - 1e-6):
+            known = f"the longest series lasts {longest:.4g} steps of {self.step_:g}"
+            which = "a window" if windows == 1 else "two windows, one to validate on,"
+            problem = f"{known}, fewer than the {needed} of {which} of {self.horizon} steps"
+            raise DataError(problem, remedy="give longer series, or a smaller horizon or step")
 
     def _cut(self, data: SeriesSet, between: list[tuple[float, float]] | None = None) -> SeriesSet:
         if data.schema.targets:
