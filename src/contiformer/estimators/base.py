@@ -166,7 +166,7 @@ class Estimator(Learner):
         missing_labels: MissingLabels = "drop",
     ) -> tuple[SeriesSet, Columns, SeriesSet | None]:
         """Convert what users give to ``fit``: training series, the roles of columns, validation series."""
-        series, form = read(X, columns if y is None else replace(columns, label=None))
+        series, form = read(X, columns, labelled=y is None)
         if form == "pandas":
             columns = frame_functions().located(X, columns)[1]
         series = with_weights(series, matched(sample_weight, series, form, X, columns, "sample_weight"))
@@ -174,7 +174,7 @@ class Estimator(Learner):
         if validation_data is None:
             return data, columns, None
         given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
-        held_out, form = read(given, columns if answers is None else replace(columns, label=None), data.schema)
+        held_out, form = read(given, columns, data.schema, labelled=answers is None)
         self._refuse_other_times(held_out.schema, data.schema, form)
         labels = matched(answers, held_out, form, given, columns)
         return data, columns, self._answered(held_out, labels, missing_labels)
@@ -286,8 +286,7 @@ class Estimator(Learner):
     def _read_answered(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[SeriesSet, SeriesSet]:
         """Input with answers: with them, and scaled for the model without them."""
         self._check_fitted()
-        columns = self.columns_ if y is None else replace(self.columns_, label=None)
-        data, form = read(X, columns, self.schema_)
+        data, form = read(X, self.columns_, self.schema_, labelled=y is None)
         data = with_weights(data, matched(sample_weight, data, form, X, self.columns_, "sample_weight"))
         answered = self._answered(data, matched(y, data, form, X, self.columns_))
         return answered, self._scaled(answered, form)[1]

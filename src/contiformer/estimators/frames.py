@@ -15,13 +15,21 @@ from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.readers.categories import columns_behind
 from contiformer.data.readers.columns import Place, as_polars, first, numbers, pick, times, words
-from contiformer.data.readers.frames import from_frame
+from contiformer.data.readers.frames import Order, from_frame
 from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.event_tables import EventColumns, unknown_type
 from contiformer.estimators.tables import ColumnRoles, Columns, Form, names_of, with_targets
 
 
-def series_from(frame: Any, columns: Columns, known: Schema | None) -> SeriesSet:
+def series_from(
+    frame: Any,
+    columns: Columns,
+    known: Schema | None,
+    *,
+    labelled: bool = True,
+    place: Place | None = None,
+    order: Order = "id",
+) -> SeriesSet:
     """The series of a table; the arguments are those of :func:`contiformer.estimators.tables.read`."""
     frame, columns = located(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, columns)
     if columns.time is None:
@@ -46,10 +54,12 @@ def series_from(frame: Any, columns: Columns, known: Schema | None) -> SeriesSet
         values=wanted,
         variable=columns.variable,
         value=columns.value,
-        label=roles.label,
+        label=roles.label if labelled else None,
         static=columns.static,
         categorical=columns.categorical if known is None else dict(known.categories),
         duplicates=columns.duplicates,
+        order=order,
+        place=place,
     )
     return with_targets(data, len(roles.targets))
 
@@ -153,7 +163,12 @@ def indexed(form: Form, data: Iterable[Any], values: NDArray[Any], names: Any, c
 
 
 def events_from(
-    given: Any, columns: EventColumns, type_names: Sequence[str] | None, place: Place | None = None
+    given: Any,
+    columns: EventColumns,
+    type_names: Sequence[str] | None,
+    place: Place | None = None,
+    *,
+    order: Order = "id",
 ) -> tuple[EventSet, bool]:
     """The sequences of a table with a row for each event, and whether its times are dates."""
     frame, place = as_polars(given), place or Place()
@@ -172,7 +187,7 @@ def events_from(
         rows.setdefault(name, []).append(row)
     sequences = [
         EventSequence.of(stamps[which], types[which], features=None if features is None else features[which], id=name)
-        for name, which in sorted(rows.items())  # in the order of their ids, as series are
+        for name, which in (sorted(rows.items()) if order == "id" else rows.items())
     ]
     return EventSet(sequences, type_names=found), kind in DATES
 

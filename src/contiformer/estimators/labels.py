@@ -41,9 +41,8 @@ def matched(y: Any, data: SeriesSet, form: Form, X: Any, columns: Columns, name:
         return None
     if isinstance(y, Mapping):
         return _by_id(y.keys(), y.values(), data, name)
-    table = frame_library(y)
-    if table is not None and form in (*TABLES, "set"):
-        return _from_table(y, table, data, columns, name)
+    if frame_library(y) is not None and form in (*TABLES, "set"):
+        return labels_in(y, data, columns, name)[1]
     index = getattr(y, "index", None)
     if index is not None and not callable(index) and form in (*TABLES, "set"):
         found = _by_index(y, index, data, form, X, columns, name)
@@ -102,20 +101,23 @@ def _by_id(keys: Iterable[Hashable], labels: Iterable[Any], data: SeriesSet, nam
     return [found[key] for key in data.ids]
 
 
-def _from_table(y: Any, library: str, data: SeriesSet, columns: Columns, name: str) -> list[Any]:
+def labels_in(y: Any, data: SeriesSet, columns: Columns, name: str) -> tuple[str, list[Any]]:
+    """The name of the column with labels in a table, and the labels of the series."""
     frame = y.collect() if hasattr(y, "collect") else y
     names = list(frame.columns)
     others = [column for column in names if column != columns.id]
-    label = columns.label if columns.label in others else None
-    if label is None and len(others) != 1:
+    if columns.label not in others and len(others) != 1:
         problem = f"{name} has the columns {', '.join(map(str, names))}"
         raise DataError(problem, remedy="name the one that is to be predicted in label=; fit one model for each label")
-    values = column_of(frame, others[0] if label is None else label)
-    if columns.id in names or (library == "pandas" and columns.id in frame.index.names):
-        return _by_id(column_of(frame, columns.id), values, data, name)
-    if library == "pandas" and {as_id(key) for key in frame.index} >= set(data.ids):
-        return _by_id(frame.index, values, data, name)
-    raise DataError(f"{name} has no column {columns.id!r}", remedy=did_you_mean(str(columns.id), map(str, names)))
+    label = columns.label if columns.label in others else others[0]
+    index = getattr(frame, "index", None)
+    if columns.id in names or (index is not None and columns.id in index.names):
+        keys = column_of(frame, columns.id)
+    elif index is not None and {as_id(key) for key in index} >= set(data.ids):
+        keys = list(index)
+    else:
+        raise DataError(f"{name} has no column {columns.id!r}", remedy=did_you_mean(str(columns.id), map(str, names)))
+    return str(label), _by_id(keys, column_of(frame, label), data, name)
 
 
 def _by_row(labels: list[Any], X: Any, data: SeriesSet, columns: Columns, name: str) -> list[Any]:
@@ -167,9 +169,7 @@ def with_labels(data: SeriesSet, y: Any, *, classes: bool, missing: MissingLabel
         raise ValueError(f"missing_labels must be 'drop' or 'error', got {missing!r}")
     if len(labels) != len(data):
         raise DataError(f"{len(labels)} labels for {len(data)} series", remedy="give one label for each series")
-    known = [n for n, label in enumerate(labels) if not is_missing(label)]
-    if len(known) < len(data):
-        data, labels = _without_unlabelled(data, labels, known, missing)
+    data, labels = only_labelled(data, labels, missing)
     for n, label in enumerate(labels):
         if not isinstance(label, str | int | float) or label in (np.inf, -np.inf):
             problem = f"series {_name(data, n)} has the label {label!r}, which is a {type(label).__name__}"
@@ -195,17 +195,19 @@ def _name(data: SeriesSet, n: int) -> str:
     return str(n) if data[n].id is None else repr(data[n].id)
 
 
-def _without_unlabelled(
-    data: SeriesSet, labels: list[Any], known: list[int], missing: MissingLabels
-) -> tuple[SeriesSet, list[Any]]:
-    lacking = next(n for n, label in enumerate(labels) if is_missing(label))
+def only_labelled(data: SeriesSet, labels: list[Any], missing: MissingLabels = "drop") -> tuple[SeriesSet, list[Any]]:
+    """The series with a label, and their labels; the others are left out with a warning, or refused."""
+    known = [n for n, label in enumerate(labels) if not is_missing(label)]
+    count = len(data) - len(known)
+    if not count:
+        return data, labels
     if not known:
         raise DataError("no series has a label", remedy="pass y, or name the column in label=")
-    count = len(data) - len(known)
+    lacking = _name(data, next(n for n, label in enumerate(labels) if is_missing(label)))
     if missing == "error":
-        problem = f"series {_name(data, lacking)} has no label ({count} of {len(data)} have none)"
+        problem = f"series {lacking} has no label ({count} of {len(data)} have none)"
         raise DataError(problem, remedy='leave them out, or pass missing_labels="drop"')
-    said = f"{count} of {len(data)} series have no label and are left out, the first of them {_name(data, lacking)}"
+    said = f"{count} of {len(data)} series have no label and are left out, the first of them {lacking}"
     warnings.warn(said, stacklevel=2)
     return data.select(known), [labels[n] for n in known]
 

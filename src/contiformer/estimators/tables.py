@@ -128,7 +128,9 @@ def number_of_rows(frame: Any) -> int:
     return len(frame.collect() if hasattr(frame, "collect") else frame)
 
 
-def read(X: Any, columns: Columns, known: Schema | None = None, *, empty: bool = False) -> tuple[SeriesSet, Form]:
+def read(
+    X: Any, columns: Columns, known: Schema | None = None, *, labelled: bool = True, empty: bool = False
+) -> tuple[SeriesSet, Form]:
     """The input as a set, series of a table in the order of their ids; labels and targets where the table has them.
 
     Args:
@@ -136,6 +138,7 @@ def read(X: Any, columns: Columns, known: Schema | None = None, *, empty: bool =
         columns: roles of the columns, for tables.
         known: the description of the training data, whose channels are all that is read of a table; None at training
             itself, when a table has to have every column that was named.
+        labelled: labels are read from the column ``label`` of a table; otherwise that column is left alone.
         empty: X may be without series.
     """
     form = form_of(X)
@@ -143,7 +146,7 @@ def read(X: Any, columns: Columns, known: Schema | None = None, *, empty: bool =
     if form == "set":
         data = X
     elif form in TABLES:
-        data = frame_functions().series_from(X, columns, known)
+        data = frame_functions().series_from(X, columns, known, labelled=labelled)
     elif form == "array":
         data = from_arrays(X)
     else:
