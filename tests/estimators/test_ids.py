@@ -134,6 +134,14 @@ def test_rows_and_ids_that_disagree_are_refused(y):
     assert parsed(model, frame, labels.to_dict(), **roles) == {3: "d", 1: "b", 2: "c", 0: "a"}
 
 
+def test_missing_labels_by_index(y):
+    frame = pd.DataFrame({"who": [1, 1, 0, 0, 2], "t": [0.0, 1, 0, 1, 0], "x": 1.0})
+    roles = {"id": "who", "time": "t", "values": ["x"]}
+    labels = pd.Series(["a", "a", np.nan])  # ids and order of appearance agree
+    with pytest.warns(UserWarning, match="1 of 3 series have no label"):
+        assert parsed(Classifier(), frame, labels, **roles) == {0: "a", 1: "a"}
+
+
 def test_labels_beside_a_set(table, X, y):
     data = from_frame(pd.DataFrame(table), id="who", time="hour")
     model, truth = Classifier.from_options(**TINY), dict(zip(IDS, y, strict=True))
@@ -160,3 +168,29 @@ def test_ids_of_odd_types(X):
         roles = {**ROLES, "duplicates": "mean"}
         found = parsed(Regressor.from_options(**TINY), frame, pd.Series(truth), **roles)
         assert {float(name): label for name, label in found.items()} == truth
+
+
+def test_the_column_of_the_label_is_no_channel_beside_other_labels(table, y):
+    frame = pd.DataFrame(table).assign(died=1.0)
+    roles = {"id": "who", "time": "hour", "label": "died"}
+    model = Classifier.from_options(**TINY).fit(frame, dict(zip(IDS, y, strict=True)), **roles)
+    assert model.schema_.channels == ("pH", "pulse")
+    assert model.predict(frame).name == "died"
+
+
+def test_shuffled_labels_are_never_trained_on():
+    """Every way of handing labels to fit either learns a separable problem, or is refused."""
+    draw = np.random.default_rng(0)
+    ids = draw.permutation(40)
+    truth = pd.Series({int(n): int(n % 2) for n in ids})
+    rows = {"who": np.repeat(ids, 5), "t": np.tile(np.arange(5.0), 40)}
+    frame = pd.DataFrame(rows | {"x": np.repeat(ids % 2 * 4.0 - 2, 5) + draw.normal(size=200)})
+    roles = {"id": "who", "time": "t", "values": ["x"]}
+    first = frame.assign(kind=frame["who"] % 2).groupby("who", sort=False)["kind"].first()
+    for labels in (truth, truth.sample(frac=1), truth.to_dict(), first, frame["who"] % 2):
+        model = Classifier.from_options(**{**TINY, "max_epochs": 20}).fit(frame, labels, **roles)
+        assert (model.predict(frame) == truth.sort_index()).mean() == 1.0
+    assert parsed(Classifier(), frame, truth.sort_index().reset_index(drop=True).to_dict(), **roles) == truth.to_dict()
+    for labels in (first.to_numpy(), truth.tolist(), first.reset_index(drop=True)):
+        with pytest.raises(DataError, match=r"nothing says which is whose|may be the ids of X, or count them"):
+            Classifier.from_options(**TINY).fit(frame, labels, **roles)

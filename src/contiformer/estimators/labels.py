@@ -58,15 +58,23 @@ def _by_index(y: Any, index: Any, data: SeriesSet, form: Form, X: Any, columns: 
     by_row = form == "polars" and numbered and len(y) == number_of_rows(X)
     by_row = index.equals(X.index) if form == "pandas" else by_row
     shared = {as_id(key) for key in index} & set(data.ids)
+    given = [None if is_missing(label) else label for label in y.tolist()]
     if by_row:
-        rows = _by_row(y.tolist(), X, data, columns, name)
-        if len(y) == len(data) == len(shared) and rows != _by_id(index, y.tolist(), data, name):
+        rows = _by_row(given, X, data, columns, name)
+        if len(y) == len(data) == len(shared) and rows != _by_id(index, given, data, name):
             problem = f"the index of {name} has the rows of X and its ids, which say different things"
             remedy = f"pass {name}.to_numpy() for labels of rows, {name}.to_dict() for those of ids"
             raise DataError(problem, remedy=remedy)
         return rows
     if len(shared) == len(data) or (shared and not (form == "set" and numbered)):
-        return _by_id(index, y.tolist(), data, name)
+        found = _by_id(index, given, data, name)
+        if form in TABLES and type(index).__name__ == "RangeIndex" and index.name is None and columns.id is not None:
+            # reset_index(drop=True) looks like ids from 0 to n - 1
+            order = list(dict.fromkeys(map(as_id, column_of(X, columns.id))))
+            if len(order) == len(y) and dict(zip(order, given, strict=True)) != dict(zip(data.ids, found, strict=True)):
+                problem = f"the index of {name} may be the ids of X, or count them as they appear in X"
+                raise DataError(problem, remedy=f"pass {name}.to_dict() if it has the ids")
+        return found
     if form == "set" and numbered:
         return None
     problem = f"the index of {name} ({_some(index)}) does not have the ids of X ({_some(data.ids)})"
