@@ -175,8 +175,9 @@ def test_times_of_another_kind_are_refused(wide, of_dates):
                 model.predict(frame, at=at)
     with pytest.raises(DataError, match="times of X are dates; the model was trained on dates with a time zone"):
         zoned.predict(plain)
-    with pytest.raises(DataError, match="times of X are dates with a time zone; the model was trained on dates"):
-        naive.predict(there)
+    for ask in (naive.predict, naive.evaluate):
+        with pytest.raises(DataError, match="times of X are dates with a time zone; the model was trained on dates"):
+            ask(there)
     # another zone is the same time
     utc = there.assign(hour=there["hour"].dt.tz_convert("UTC"))
     np.testing.assert_array_equal(zoned.predict(utc)["pH"], zoned.predict(there)["pH"])

@@ -153,7 +153,8 @@ class Estimator(Learner):
             (6, 2)
         """
         validation = roles.pop("validation_data", None)
-        return next(self._jobs(*self._parse(X, y, columns_of(**roles), validation)))
+        how = {name: roles.pop(name) for name in ("sample_weight", "missing_labels") if name in roles}
+        return next(self._jobs(*self._parse(X, y, columns_of(**roles), validation, **how)))
 
     def _parse(
         self,
@@ -282,6 +283,13 @@ class Estimator(Learner):
         self._check_fitted()
         data, form = read(X, replace(self.columns_, label=None, targets=()), self.schema_, empty=True)
         return (*self._scaled(data, form), form)
+
+    def _read_whole(self, X: Any) -> SeriesSet:
+        """New input with labels and targets, not scaled."""
+        self._check_fitted()
+        data, form = read(X, self.columns_, self.schema_)
+        self._refuse_other_times(data.schema, self.schema_, form)
+        return data
 
     def _read_answered(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[SeriesSet, SeriesSet]:
         """Input with answers: with them, and scaled for the model without them."""

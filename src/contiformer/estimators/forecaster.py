@@ -15,7 +15,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.windows import cut_windows
-from contiformer.estimators.tables import Columns, Form, query_times, read
+from contiformer.estimators.tables import Columns, Form, query_times
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.forecasting import Forecasting
 from contiformer.tasks.inputs import Inputs
@@ -268,8 +268,7 @@ class Forecaster(ValueEstimator):
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """Errors in scaled units over all windows of the series, or over given windows."""
-        self._check_fitted()
-        data = read(X, self.columns_, self.schema_)[0]
+        data = self._read_whole(X)
         judged = self.scaling_.apply(self._examples(data))
         return self._evaluate(judged)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.tables import read, without_labels
+from contiformer.estimators.tables import without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.interpolation import Interpolation, hide_observations
@@ -105,7 +105,6 @@ class Interpolator(ValueEstimator):
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """Errors in scaled units on the target of the series, or on observations that are hidden, always the same."""
-        self._check_fitted()
-        data = without_labels(read(X, self.columns_, self.schema_)[0])
+        data = without_labels(self._read_whole(X))
         judged = self._validation_form(self.scaling_.apply(data))
         return self._evaluate(judged)

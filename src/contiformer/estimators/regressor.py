@@ -14,7 +14,7 @@ from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import columns_of, has_gaps
 from contiformer.estimators.labels import MissingLabels, weights_of, with_labels
-from contiformer.estimators.tables import per_series, read, without_labels
+from contiformer.estimators.tables import per_series, without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.at_times import AtTimes
 from contiformer.tasks.base import SeriesTask
@@ -204,7 +204,7 @@ class Regressor(ValueEstimator):
         """MSE, RMSE, MAE, and R² for numbers; target series are judged in scaled units."""
         self._check_fitted()
         if self._in_time:
-            data = read(X, self.columns_, self.schema_)[0]
+            data = self._read_whole(X)
             if not data.schema.targets:
                 raise DataError("X has no targets to compare with", remedy="give a SeriesSet or a table with them")
             return self._evaluate(self.scaling_.apply(without_labels(data)))
