@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from contiformer import Classifier
+from contiformer.cli.source import SeriesSource
 from tests.cli.conftest import TINY, run
 
 COLUMNS = ("--id", "who", "--time", "t")
@@ -128,3 +129,10 @@ def test_clock_times_and_zones_come_back_as_they_were(table, tmp_path):
         assert said in result.stderr
     result = run("predict", tmp_path / "clock", "--input", tmp_path / "clock.csv", "--at", "1.5")
     assert "the run was trained on durations: give durations, such as 01:30" in result.stderr
+
+
+def test_the_source_of_an_older_run_is_understood():
+    columns = {"id": "who", "time": "t", "values": ["x"], "label": None, "static": [], "targets": []}
+    source = SeriesSource.from_dict({"data": "/a.csv", "columns": columns, "duplicates": "mean", "drop": 0.1})
+    assert (source.columns.duplicates, source.columns.values, source.drop) == ("mean", ("x",), 0.1)
+    assert SeriesSource.from_dict(source.to_dict()) == source
