@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -20,7 +21,9 @@ FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 EXPECTED = (ValueError, OSError, ModuleNotFoundError, FloatingPointError, MemoryError)
 # typer brings its own copy of click since 0.16, and uses the package before
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
-_NAMED_BY_ARGUMENT = ("id", "time", "type", "values", "label", "static", "targets", "duplicates")
+_NAMED_BY_ARGUMENT = (
+    *("id", "time", "type", "values", "variable", "value", "label", "static", "targets", "categorical", "duplicates"),
+)
 
 
 class _ExitCodes:
@@ -43,7 +46,9 @@ class _ExitCodes:
         """Run a command and exit."""
         words = list(sys.argv[1:] if args is None else args)
         debug = DEBUG in words
-        code = self._code(prog_name or self.program, [word for word in words if word != DEBUG], debug, extra)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = self._code(prog_name or self.program, [word for word in words if word != DEBUG], debug, extra)
         if standalone_mode:
             sys.exit(code)
         return code
@@ -78,6 +83,11 @@ class Commands(_ExitCodes, TyperGroup):
 
 class Program(_ExitCodes, TyperCommand):
     """A program without commands."""
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning in one line on stderr, without the place in our code."""
+    typer.secho(f"Warning: {as_options(' '.join(str(message).split()))}", fg="yellow", err=True)
 
 
 def complain(problem: str) -> None:

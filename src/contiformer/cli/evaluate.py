@@ -17,18 +17,21 @@ from contiformer.data import DataError
 from contiformer.data.errors import printable
 
 
-def evaluate(run: Path, data: str | None, as_json: bool, label: str | None, type: str | None, **columns: Any) -> None:
+def evaluate(
+    run: Path, data: str | None, as_json: bool, label: str | None, labels: Path | None, type: str | None, **columns: Any
+) -> None:
     """Print the metrics on the test part of the run, or on other data."""
     estimator: Any = load_run(run)
     source = read_source(run, estimator.task_name)
     found: Any = None
     if data is not None:
         if estimator.task_name == "events":
-            refuse_options(("--label", label), why="events has no use for it.")
+            refuse_options(("--label", label), ("--labels", labels), why="events has no use for it.")
             found = source.other(data, estimator, type=type, **columns)
         else:
             refuse_options(("--type", type), why=f"{estimator.task_name} has no use for it.")
-            found = source.other(data, estimator, label=label, **columns)
+            path = None if labels is None else str(labels.resolve())
+            found = source.other(data, estimator, label=label, labels=path, **columns)
     elif source.data:
         found = source.testing(estimator)
     if found is None:

@@ -12,7 +12,7 @@ import typer
 from contiformer.cli.run_folder import histories, is_finished, load_run, read_start
 from contiformer.data import DataError, EventSet, SeriesSet
 from contiformer.estimators.event_stream import one_step_ahead
-from contiformer.estimators.tables import with_labels
+from contiformer.estimators.labels import with_labels
 from contiformer.plots.classes import draw_confusion, draw_reliability
 from contiformer.plots.curves import Curve, draw_agreement, draw_curves, draw_learning
 from contiformer.plots.events import IntensityCurve, draw_gaps, draw_intensities, draw_residuals

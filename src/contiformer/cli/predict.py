@@ -17,6 +17,7 @@ import typer
 
 from contiformer.cli.run_folder import load_run, read_source, refuse_options
 from contiformer.data import DataError, SeriesSet, read_text, write_bytes
+from contiformer.data.conversion import TimeKind
 from contiformer.data.errors import printable
 from contiformer.estimators.frames import frame_of
 from contiformer.estimators.tables import Columns, names_of
@@ -55,8 +56,10 @@ def predict(
         _check_dates(data.dates, estimator.dates_)
         table = estimator.predict_next(data) if n is None else estimator.predict_ahead(data, n)
     else:
-        _check_dates(data.schema.dates, estimator.schema_.dates, at)
+        _check_dates(data.schema.dates, estimator.schema_.dates)
         table = predictions(estimator, data, at, levels)
+    if output is None or output.suffix != ".parquet":
+        table = table.with_columns(_as_clock(table[name]) for name, kind in table.schema.items() if kind == pl.Duration)
     if escape_formulas:
         table = without_formulas(table)
     if output is None:
@@ -89,15 +92,12 @@ def _check_output(output: Path) -> None:
         raise DataError("there is no such folder", file=output.parent, remedy="make it first")
 
 
-def _check_dates(dates: bool, trained_on_dates: bool, at: str | None = None) -> None:
+def _check_dates(dates: bool, trained_on_dates: bool) -> None:
     """Refuse dates for a model of numbers, and numbers for one of dates."""
     kinds = ("numbers", "dates")
     if dates != trained_on_dates:
         problem = f"the times of --input are {kinds[dates]}, the run was trained on {kinds[trained_on_dates]}"
         raise DataError(problem, remedy="give the same kind of times")
-    first = at.replace(":", ",").split(",")[0] if at is not None and not Path(at).is_file() else ""
-    if dates and re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", first.strip()):
-        raise typer.BadParameter("the run was trained on dates: give dates, such as 2024-01-31.", param_hint="--at")
 
 
 def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequence[float] | None) -> pl.DataFrame:
@@ -114,7 +114,7 @@ def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequenc
         probability, classes = estimator.predict_proba(data), estimator.classes_
         shares = {f"probability_{label}": probability[:, k] for k, label in enumerate(classes.tolist())}
         return pl.DataFrame(table | {"class": classes[probability.argmax(1)]} | shares)
-    times = None if at is None else parse_times(at, columns.id, columns.time)
+    times = None if at is None else parse_times(at, columns.id, columns.time, kind=data.schema.time_kind)
     if levels is not None:
         if task == "regression":
             raise typer.BadParameter("regression has none.", param_hint="--quantiles")
@@ -128,8 +128,8 @@ def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequenc
     return frame_of(data, [one.times for one in parts[0]], values, names, Columns(id, time))
 
 
-def parse_times(text: str, id: str | None = None, time: str | None = None) -> Any:
-    """Times from a list, a range, or a file; from a file with ids a dictionary.
+def parse_times(text: str, id: str | None = None, time: str | None = None, kind: TimeKind | None = None) -> Any:
+    """Times from a list, a range, or a file; from a file with ids a dictionary. Where the kind is known, of that kind.
 
     Example:
         >>> from contiformer.cli.predict import parse_times
@@ -138,22 +138,24 @@ def parse_times(text: str, id: str | None = None, time: str | None = None) -> An
     """
     path = Path(text)
     if path.is_file():
-        return _times_in(path, id or "id", time or "time")
+        return _times_in(path, id or "id", time or "time", kind)
+    if kind == "durations":
+        return _times(text.split(","), f"{text!r} is neither a file nor times", kind)
     if text.count(":") == 2 and "-" not in text.partition(":")[0][1:]:
         start, stop, step = _numbers(text.split(":"), "--at")
         if step <= 0 or stop < start:
             raise typer.BadParameter(f"{text} has no times: start:stop:step needs a positive step.", param_hint="--at")
         # the last one counts, whatever rounding does to it
         return start + step * np.arange(int(np.floor((stop - start) / step * (1 + 1e-9))) + 1)
-    return _times(text.split(","), f"{text!r} is neither a file nor times")
+    return _times(text.split(","), f"{text!r} is neither a file nor times", kind)
 
 
-def _times_in(path: Path, id: str, time: str) -> Any:
+def _times_in(path: Path, id: str, time: str, kind: TimeKind | None) -> Any:
     rows = [row for row in csv.reader(read_text(path).splitlines()) if row]
     header = rows[0]
     problem = f"a row of {path} is no time"
     if len(header) == 1:
-        return _times([row[0] for row in rows[header[0] == time :]], problem)
+        return _times([row[0] for row in rows[header[0] == time :]], problem, kind)
     if not {id, time} <= set(header):
         raise DataError(f"there are no columns {id} and {time}", file=path, remedy="give them, or times alone")
     who, when = header.index(id), header.index(time)
@@ -164,15 +166,20 @@ def _times_in(path: Path, id: str, time: str) -> Any:
         times.setdefault(row[who], []).append(row[when])
     named: dict[Any, Any] = {}
     for key, words in times.items():
-        named[key] = _times(words, problem)
+        named[key] = _times(words, problem, kind)
         if key.lstrip("-").isdigit():
             named[int(key)] = named[key]  # ids that are whole numbers are read as such
     return named
 
 
-def _times(words: Sequence[str], problem: str) -> Any:
-    """Numbers, or else dates."""
+def _times(words: Sequence[str], problem: str, kind: TimeKind | None) -> Any:
+    """Numbers, or else dates; or words such as 01:30 where times are durations."""
     bad = _no_number(words)
+    if bad is None and kind not in (None, "numbers"):
+        form = "durations, such as 01:30" if kind == "durations" else "dates, such as 2024-01-31"
+        raise typer.BadParameter(f"the run was trained on {kind}: give {form}.", param_hint="--at")
+    if kind == "durations":
+        return [word.strip() for word in words]
     if bad is None:
         return [float(word) for word in words]
     try:
@@ -197,6 +204,13 @@ def _numbers(words: Sequence[str], option: str) -> list[float]:
     if bad is not None:
         raise typer.BadParameter(f"{bad!r} is no number.", param_hint=option)
     return [float(word) for word in words]
+
+
+def _as_clock(durations: pl.Series) -> pl.Series:
+    """Durations as text, hh:mm:ss, as they are read."""
+    seconds = [time.total_seconds() for time in durations]
+    words = [f"{int(s // 3600):02d}:{int(s // 60 % 60):02d}:{s % 60:09.6f}" for s in seconds]
+    return pl.Series(durations.name, [word.removesuffix(".000000") for word in words])
 
 
 def _write(table: pl.DataFrame, output: Path) -> None:

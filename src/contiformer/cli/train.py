@@ -27,7 +27,7 @@ from contiformer.tasks.events.build import WHOLE, check_names
 from contiformer.training.processes import first_process
 
 #: Options that mean nothing for events, and those that mean nothing for series.
-_NOT_FOR_EVENTS = ("label", "static", "targets", "drop")
+_NOT_FOR_EVENTS = ("label", "labels", "static", "targets", "variable", "value", "categorical", "drop")
 _ONLY_FOR_EVENTS = ("type", "fold")
 
 
@@ -102,8 +102,11 @@ def _source(task: str, given: dict[str, Any], seed: int) -> SeriesSource | Event
     if targets and task != "regression":
         why = f"{task} learns the channels themselves; name them in --values."
         raise typer.BadParameter(why, param_hint="--targets")
-    columns = Columns(given["id"], given["time"], values or None, given["label"], names_in(given["static"]), targets)
-    return SeriesSource.of(given["data"], columns=columns, duplicates=given["duplicates"], drop=given["drop"], **common)
+    named = {name: given[name] for name in ("id", "time", "label", "variable", "value", "duplicates")}
+    several: dict[str, Any] = {name: names_in(given[name]) for name in ("static", "categorical")}
+    columns = Columns(values=values or None, targets=targets, **several, **named)
+    labels = None if given["labels"] is None else str(given["labels"].resolve())
+    return SeriesSource.of(given["data"], columns=columns, labels=labels, drop=given["drop"], **common)
 
 
 def default_folder(start: Start) -> Path:

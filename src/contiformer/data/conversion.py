@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contiformer.data.errors import DataError
 
+#: Kinds of times, which are never mixed: a model of one of them is not asked in another.
+TimeKind = Literal["numbers", "dates", "dates with a time zone", "durations"]
+#: The kinds that are seconds since 1970.
+DATES: tuple[TimeKind, ...] = ("dates", "dates with a time zone")
 _MICROSECONDS = 1e6
 #: Seconds beyond which microseconds do not fit into 64 bits.
 FARTHEST = 9.2e12
@@ -53,6 +57,16 @@ def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
         bad = int(np.argmin(finite))
         raise DataError(f"{name}: {array[bad]!r} (position {bad}) is not a finite time", remedy="remove or repair it")
     return stamps
+
+
+def time_kind(times: Any) -> TimeKind:
+    """The kind of some times, by the first of them."""
+    some = next(iter(times), None)
+    if isinstance(some, dt.datetime) and some.tzinfo is not None:
+        return "dates with a time zone"
+    if isinstance(some, dt.date | np.datetime64):
+        return "dates"
+    return "durations" if isinstance(some, dt.timedelta | np.timedelta64 | dt.time) else "numbers"
 
 
 def as_datetimes(times: NDArray[np.float64]) -> NDArray[np.datetime64]:

@@ -165,7 +165,9 @@ class Scaling:
         """All series, scaled; times are no dates any more, and values have no units."""
         if data.channels != self.channels:
             raise DataError(f"channels {data.channels}, the scaling knows {self.channels}", remedy="give the same ones")
-        return data.map(self.apply_to).described(replace(data.schema, dates=False, time_unit=None, units=()))
+        return data.map(self.apply_to).described(
+            replace(data.schema, dates=False, time_unit=None, time_kind=None, units=())
+        )
 
     def undo_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """[..., C] back in the units of the data."""

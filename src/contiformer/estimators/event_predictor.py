@@ -33,7 +33,7 @@ from contiformer.estimators.event_tables import (
 )
 from contiformer.estimators.input_checks import check_parameters, refuse_long
 from contiformer.estimators.learner import Learner
-from contiformer.estimators.tables import TABLES, frame_library, names_of
+from contiformer.estimators.tables import TABLES, frame_library, names_of, per_series
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
 from contiformer.tasks.events.next_event import chance_within, draw_next, expect, quantile
@@ -325,7 +325,8 @@ class EventPredictor(Learner):
     ) -> Any:
         """The log-likelihood of each sequence in nats, its first event given: the sum over its events, not the mean.
 
-        Times count in the data's unit (dates: seconds). ``score`` and ``evaluate`` give the mean per event.
+        Times count in the data's unit (dates: seconds). ``score`` and ``evaluate`` give the mean per event. Of a table
+        the answer is indexed by id.
 
         Args:
             X: as in ``fit``.
@@ -345,7 +346,9 @@ class EventPredictor(Learner):
                 errors.append((finer - total).abs())
             totals.append(total - count * math.log(self.scaling_.unit))
         found = torch.cat(totals).cpu().numpy()
-        return (found, torch.cat(errors).cpu().numpy()) if return_error else found
+        each = [found, torch.cat(errors).cpu().numpy()] if return_error else [found]
+        said = [per_series(given.form, given.data, x, "log_likelihood", self.columns_, X) for x in each]
+        return tuple(said) if return_error else said[0]
 
     @torch.no_grad()
     def residuals(self, X: Any) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import numpy as np
 from contiformer.data.errors import DataError
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.tables import query_times, read, without_labels
+from contiformer.estimators.tables import without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.interpolation import Interpolation, hide_observations
@@ -123,8 +123,9 @@ class Interpolator(ValueEstimator):
 
         Args:
             X: series to go by; what is missing in them is what the model fills in.
-            at: times: one list for all series, one for each, or a dictionary by id; None: the times of the series, of
-                an array all of 0, 1, ..., L - 1.
+            at: times: one list for all series, one for each, a dictionary by id, or a DataFrame with the columns of the
+                id and the time; of the kind of the times of X: numbers, dates with or without a zone, or durations.
+                None: the times of the series, of an array all of 0, 1, ..., L - 1.
             return_std: also the standard deviation, as a second value.
             quantiles: levels; instead of the mean one column for each channel and level.
 
@@ -133,7 +134,7 @@ class Interpolator(ValueEstimator):
             or a SeriesSet. With quantiles the channels are called as in ``pH_q0.9``.
         """
         bare, scaled, form = self._read(X)
-        times = query_times(np.arange(np.shape(X)[1]) if at is None and form == "array" else at, bare)
+        times = self._query_times(X, at, bare, form)
         said = self._predict_at(bare, scaled, times, quantiles)
         return self._answer(said, bare, times, form, X, return_std=return_std, quantiles=quantiles)
 
@@ -143,7 +144,6 @@ class Interpolator(ValueEstimator):
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """Errors in scaled units on the target of the series, or on observations that are hidden, always the same."""
-        self._check_fitted()
-        data = without_labels(read(X, self.columns_, self.schema_.channels)[0])
+        data = without_labels(self._read_whole(X))
         judged = self._validation_form(self.scaling_.apply(data))
         return self._evaluate(judged)

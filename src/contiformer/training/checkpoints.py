@@ -253,7 +253,8 @@ def _data_checksum(data: SeriesSet | EventSet) -> str:
         for array in vars(item).values():
             if isinstance(array, np.ndarray):
                 total = zlib.crc32(array.tobytes(), total)
-        total = zlib.crc32(repr(item.label).encode(), total)
+        weight = getattr(item, "weight", None)
+        total = zlib.crc32(repr(item.label if weight is None else (item.label, weight)).encode(), total)
     return f"{total:08x}"
 
 
