@@ -43,3 +43,11 @@ def test_estimators_name_the_series_without_a_finite_state():
         model.predict(far)
     with pytest.raises(DataError, match=r"series 'c' has a value in channel 'channel_0' that is .* standard dev"):
         model.predict(SeriesSet([Series.of(np.arange(5.0), 1e15 * np.arange(5.0), id="c")]))
+
+
+def test_streams_refuse_states_that_are_not_finite():
+    model = make_backbone("contiformer", 2, d_model=16, causal=True).eval()
+    stream = model.stream()
+    stream.append(torch.zeros(2), 0.0)
+    with pytest.raises(FloatingPointError, match=r"no finite state at step 1 of the stream \(scaled time 1\)"):
+        stream.append(torch.full((2,), torch.inf), 1.0)

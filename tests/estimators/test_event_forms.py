@@ -148,3 +148,55 @@ def test_one_long_series_trains_an_interpolator():
     assert float(np.sqrt(np.mean((told - np.sin(at)) ** 2))) < 0.2
     with pytest.raises(DataError, match="one series of 3 points cannot be divided"):
         Interpolator(training=QUICK).fit([([0.0, 1.0, 2.0], [1.0, 2.0, 3.0])])
+
+
+def zoned(frame, zone="Europe/Vienna"):
+    return frame.with_columns(pl.col("when").dt.replace_time_zone("UTC").dt.convert_time_zone(zone))
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_times_with_a_zone_stay_in_it(library, tmp_path):
+    frame = zoned(framed(sequences()))
+    given = frame if library == "polars" else pd.DataFrame(frame.to_dict(as_series=False))
+    fitted(given, **COLUMNS).save(tmp_path)
+    model = EventPredictor.load(tmp_path)
+    table = model.predict_next(given)
+    expected = table["expected_time"]
+    assert "Europe/Vienna" in str(expected.dtype)
+    one = frame.filter(pl.col("user") == "u1")
+    one = one if library == "polars" else pd.DataFrame(one.to_dict(as_series=False))
+    last = max(one["when"])
+    assert min(model.sample(one, n=2)["when"]) >= last
+    assert model.intensity_at(one, [last + dt.timedelta(hours=1)])["when"][0] == last + dt.timedelta(hours=1)
+
+
+def test_kinds_of_times_are_never_mixed_in_events():
+    naive, there = framed(sequences()), zoned(framed(sequences()))
+    model, model_there = fitted(naive, **COLUMNS), fitted(there, **COLUMNS)
+    noon = START + dt.timedelta(days=30)
+    one, one_there = (frame.filter(pl.col("user") == "u1") for frame in (naive, there))
+    with pytest.raises(DataError, match="X are dates with a time zone; the model was trained on dates; give them no"):
+        model.predict_next(there)
+    with pytest.raises(DataError, match="X are dates; the model was trained on dates with a time zone; give them the"):
+        model_there.log_likelihood(naive)
+    for ask in (model_there.intensity_at, lambda one, at: model_there.sample(one, until=at[0])):
+        with pytest.raises(DataError, match="has dates; the model was trained on dates with a time zone"):
+            ask(one_there, [noon])
+    with pytest.raises(DataError, match="times has dates with a time zone; the model was trained on dates"):
+        model.intensity_at(one, pd.DatetimeIndex([noon], tz="UTC"))
+    with pytest.raises(DataError, match="validation_data are dates with a time zone"):
+        fitted(naive, **COLUMNS, validation_data=there)
+    stream = model_there.stream()
+    with pytest.raises(DataError, match="time has dates; the model was trained on dates with a time zone"):
+        stream.append(noon, "buy")
+    stream.append(noon.replace(tzinfo=dt.UTC), "buy")
+    assert stream.predict_next(within=dt.timedelta(hours=1))["median_time"].tzinfo is dt.UTC
+
+
+def test_durations_come_back_as_durations():
+    pairs = [([dt.timedelta(hours=float(t)) for t in times], types) for times, types in sequences()]
+    model = fitted(pairs)
+    assert model.predict_next(pairs)["median_time"].dtype == pl.Duration("us")
+    assert model.sample(pairs[0], n=2)[0][0].dtype.kind == "m"
+    with pytest.raises(DataError, match="are numbers; the model was trained on durations"):
+        model.predict_next(sequences())

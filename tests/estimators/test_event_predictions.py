@@ -10,8 +10,8 @@ import torch
 from contiformer import EventPredictor, TrainingOptions
 from contiformer.data.batch import collate_events
 from contiformer.data.errors import DataError
-from contiformer.data.events import EventSequence
-from contiformer.estimators.event_tables import event_table
+from contiformer.data.events import EventSequence, EventSet
+from contiformer.estimators.event_tables import Events, event_table
 from contiformer.tasks.events import next_event
 
 ONE_EVENT, NO_EVENTS = ([0.5], [0]), ([], [])
@@ -88,7 +88,7 @@ def test_ids_of_mixed_types_become_strings(event_model, event_sequences):
 
 
 def test_times_beyond_the_range_of_dates_are_null():
-    table = event_table("set", {"t": np.array([0.0, 1e14, np.inf])}, ["t"], dates=True)
+    table = event_table(Events(EventSet([]), "set", "dates"), {"t": np.array([0.0, 1e14, np.inf])}, ["t"])
     assert table["t"].to_list() == [dt.datetime(1970, 1, 1), None, None]
     assert table["t"].dtype == pl.Datetime("us")
 

@@ -10,7 +10,7 @@ import pytest
 from contiformer import Classifier, Interpolator, Regressor
 from contiformer.data import DataError, Series, SeriesSet
 from contiformer.data.series_set import Schema
-from contiformer.estimators.tables import query_times
+from contiformer.estimators.tables import Columns, query_times
 from tests.estimators.problems import TINY, long_table, numbers, waves
 
 ROLES = {"id": "who", "time": "hour", "values": ["pH", "pulse"]}
@@ -81,7 +81,7 @@ def test_all_forms_of_query_times(X, interpolator):
         (["noon"], "at.*not a time"),
         ([[1.0], [2.0]], "at has 2 lists of times for 12 series"),
         ({0: [1.0]}, "at has no times for the series 1"),
-        ([dt.datetime(2024, 1, 1)], "at has dates, and the times of X are numbers"),
+        ([dt.datetime(2024, 1, 1)], "at has dates; the model was trained on numbers"),
         ([1e300], "at has a time"),
         ([1.0, [2.0]], "at are ragged"),
     ],
@@ -239,7 +239,7 @@ def test_labels_as_an_argument_or_in_a_series_set(X, y):
 def test_query_times_must_cover_every_series():
     data = SeriesSet([Series.of([0.0], [[1.0]], id="a"), Series.of([0.0], [[1.0]], id="b")])
     with pytest.raises(DataError, match="at has no times for the series 'b'"):
-        query_times({"a": [1.0]}, data)
+        query_times({"a": [1.0]}, data, "set", Columns(), "numbers")
 
 
 def test_regressor_returns_an_array(X, regressor):

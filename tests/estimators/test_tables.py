@@ -161,17 +161,17 @@ def test_times_of_another_kind_are_refused(wide, of_dates):
     naive, zoned = of_dates[None], of_dates["Europe/Vienna"]
     plain, there = dated(wide), dated(wide, "Europe/Vienna")
     noon, noon_there = dt.datetime(2024, 3, 1, 12), pd.Timestamp("2024-03-01T12:00", tz="Europe/Vienna")
-    without = r"has dates, and the times of X are dates with a time zone; give them the zone that they are in"
+    without = r"has dates; the model was trained on dates with a time zone; give them the zone that they are in"
     for at in ([noon], ["2024-03-01T12:00"], pd.DatetimeIndex([noon]), np.array([noon], "M8[s]"), noon):
         with pytest.raises(DataError, match=without):
             zoned.predict(there, at=at)
     for at in ([noon_there], ["2024-03-01T12:00+01:00"], pd.DatetimeIndex([noon_there]), pl.Series([noon_there])):
         assert zoned.predict(there, at=at)["hour"].iloc[0] == noon_there
-        with pytest.raises(DataError, match="at has dates with a time zone, and the times of X are dates; give"):
+        with pytest.raises(DataError, match="at has dates with a time zone; the model was trained on dates; give"):
             naive.predict(plain, at=at)
     for model, frame in ((naive, plain), (zoned, there)):
         for at in ([12.0], [12], ["12"], np.array([12.0]), 12.0, {name: [1.0] for name in frame["who"]}):
-            with pytest.raises(DataError, match=r"has numbers, and the times of X are dates.*give the same kind"):
+            with pytest.raises(DataError, match=r"has numbers; the model was trained on dates.*give the same kind"):
                 model.predict(frame, at=at)
     with pytest.raises(DataError, match="times of X are dates; the model was trained on dates with a time zone"):
         zoned.predict(plain)
@@ -207,7 +207,7 @@ def test_clock_times_are_durations(wide, make):
     said = model.predict(frame, at=["01:30", "02:00"])
     first = said["hour"][0]
     assert first == dt.timedelta(hours=1, minutes=30)
-    with pytest.raises(DataError, match=r"at has numbers, and the times of X are durations; .*hours or seconds"):
+    with pytest.raises(DataError, match=r"at has numbers; the model was trained on durations; .*hours or seconds"):
         model.predict(frame, at=[1.5])
     with pytest.raises(DataError, match="times of X are numbers; the model was trained on durations"):
         model.predict(make(wide.to_dict("list")))
@@ -245,7 +245,7 @@ def test_query_times_in_a_table(wide, of_dates):
         model.predict(frame, at=asked.assign(who="p99"))
     with pytest.raises(DataError, match="at has no column 'who'; give the columns of fit"):
         model.predict(frame, at=asked[["hour"]])
-    with pytest.raises(DataError, match="has numbers, and the times of X are dates"):
+    with pytest.raises(DataError, match="has numbers; the model was trained on dates"):
         model.predict(frame, at=asked.assign(hour=1.0))
 
 

@@ -21,9 +21,8 @@ FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 EXPECTED = (ValueError, OSError, ModuleNotFoundError, FloatingPointError, MemoryError)
 # typer brings its own copy of click since 0.16, and uses the package before
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
-_NAMED_BY_ARGUMENT = (
-    *("id", "time", "type", "values", "variable", "value", "label", "static", "targets", "categorical", "duplicates"),
-)
+_COLUMNS = ("id", "time", "type", "values", "variable", "value", "label", "static", "targets", "categorical")
+_NAMED_BY_ARGUMENT = (*_COLUMNS, "duplicates")
 
 
 class _ExitCodes:
@@ -87,7 +86,7 @@ class Program(_ExitCodes, TyperCommand):
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning in one line on stderr, without the place in our code."""
-    typer.secho(f"Warning: {as_options(' '.join(str(message).split()))}", fg="yellow", err=True)
+    typer.secho(f"Warning: {printable(as_options(' '.join(str(message).split())))}", fg="yellow", err=True)
 
 
 def complain(problem: str) -> None:

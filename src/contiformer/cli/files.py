@@ -107,8 +107,8 @@ def read_event_file(
         if ending == ".jsonl":
             return read_events(read_json_lines(path), columns, type_names)
         frame, place = _frame(path, ending, columns.id)
-        data, dates = events_from(frame, columns, type_names, place, order=order)
-        return Events(data, "polars", dates)
+        data, kind, zone = events_from(frame, columns, type_names, place, order=order)
+        return Events(data, "polars", kind, zone)
 
 
 def _frame(path: Path, ending: str, id: str | None) -> tuple[pl.DataFrame, Place]:

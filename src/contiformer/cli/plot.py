@@ -11,6 +11,7 @@ import typer
 
 from contiformer.cli.run_folder import histories, is_finished, load_run, read_start
 from contiformer.data import DataError, EventSet, SeriesSet
+from contiformer.data.conversion import DATES
 from contiformer.estimators.event_stream import one_step_ahead
 from contiformer.estimators.labels import with_labels
 from contiformer.plots.classes import draw_confusion, draw_reliability
@@ -182,7 +183,7 @@ def _intensities(estimator: Any, data: EventSet, part: str, path: Path) -> Path:
         name = f"sequence {number if one.id is None else one.id}{cut}"
         rows.append(IntensityCurve(name, at, estimator.intensity_at(one, at).sum(1), one.times, one.types))
     title = f"{len(rows)} of {len(data):,} {part} sequences, intensity of all types together"
-    return draw_intensities(rows, estimator.type_names_, path, title=title, dates=estimator.dates_)
+    return draw_intensities(rows, estimator.type_names_, path, title=title, dates=estimator.time_kind_ in DATES)
 
 
 def _between(times: Any) -> Any:

@@ -53,10 +53,8 @@ def predict(
     data: Any = read_source(run, estimator.task_name).inputs(given, estimator, **columns)
     table: pl.DataFrame
     if events:
-        _check_dates(data.dates, estimator.dates_)
         table = estimator.predict_next(data) if n is None else estimator.predict_ahead(data, n)
     else:
-        _check_dates(data.schema.dates, estimator.schema_.dates)
         table = predictions(estimator, data, at, levels)
     if output is None or output.suffix != ".parquet":
         table = table.with_columns(_as_clock(table[name]) for name, kind in table.schema.items() if kind == pl.Duration)
@@ -90,14 +88,6 @@ def _check_output(output: Path) -> None:
         raise typer.BadParameter(f"{output} has to end in .csv, .parquet or .json.", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise DataError("there is no such folder", file=output.parent, remedy="make it first")
-
-
-def _check_dates(dates: bool, trained_on_dates: bool) -> None:
-    """Refuse dates for a model of numbers, and numbers for one of dates."""
-    kinds = ("numbers", "dates")
-    if dates != trained_on_dates:
-        problem = f"the times of --input are {kinds[dates]}, the run was trained on {kinds[trained_on_dates]}"
-        raise DataError(problem, remedy="give the same kind of times")
 
 
 def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequence[float] | None) -> pl.DataFrame:

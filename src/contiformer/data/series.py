@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from contiformer.data.conversion import as_matrix, as_times, plain, same, sort_order, taken
 from contiformer.data.errors import DataError
 
-Label = str | int | float
+Label = bool | str | int | float
 
 
 @dataclass(frozen=True, eq=False)

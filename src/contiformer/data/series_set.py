@@ -40,6 +40,11 @@ class Schema:
     time_kind: TimeKind | None = None
     categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
+    @property
+    def kind(self) -> TimeKind:
+        """The kind of the times; where none was recorded, dates or numbers."""
+        return self.time_kind or ("dates" if self.dates else "numbers")
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)

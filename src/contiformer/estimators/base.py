@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from contiformer.backbones import backbone_class, check_capabilities, make_backbone
 from contiformer.data.batch import Batch
-from contiformer.data.conversion import TimeKind
+from contiformer.data.conversion import DATES, TimeKind, refuse_other_kind
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Origin, Scaling, ScalingLaw
@@ -29,8 +29,6 @@ from contiformer.estimators.tables import (
     Form,
     answer,
     frame_functions,
-    other_kind,
-    other_times,
     read,
     without_answers,
 )
@@ -137,8 +135,7 @@ class Estimator(Learner):
             facts["static features"] = ", ".join(schema.static)
         if schema.classes is not None:
             facts["classes"] = ", ".join(map(str, schema.classes))
-        seconds = schema.dates or schema.time_kind == "durations"
-        unit = " seconds" if seconds else f" {schema.time_unit}" if schema.time_unit else ""
+        unit = " seconds" if schema.kind != "numbers" else f" {schema.time_unit}" if schema.time_unit else ""
         return facts | {"time unit of the model": f"{self.scaling_.unit:g}{unit}"}
 
     # Training
@@ -176,7 +173,7 @@ class Estimator(Learner):
             return data, columns, None
         given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
         held_out, form = read(given, columns, data.schema, labelled=answers is None)
-        self._refuse_other_times(held_out.schema, data.schema, form)
+        _check_kind(held_out.schema, data.schema)
         labels = matched(answers, held_out, form, given, columns)
         return data, columns, self._answered(held_out, labels, missing_labels)
 
@@ -278,13 +275,13 @@ class Estimator(Learner):
         """New input: as it is, and scaled for the model, without labels and targets."""
         self._check_fitted()
         data, form = read(X, replace(self.columns_, label=None, targets=()), self.schema_, empty=True)
-        return (*self._scaled(data, form), form)
+        return (*self._scaled(data), form)
 
     def _read_whole(self, X: Any) -> SeriesSet:
         """New input with labels and targets, not scaled."""
         self._check_fitted()
-        data, form = read(X, self.columns_, self.schema_)
-        self._refuse_other_times(data.schema, self.schema_, form)
+        data = read(X, self.columns_, self.schema_)[0]
+        _check_kind(data.schema, self.schema_)
         return data
 
     def _read_answered(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[SeriesSet, SeriesSet]:
@@ -293,23 +290,11 @@ class Estimator(Learner):
         data, form = read(X, self.columns_, self.schema_, labelled=y is None)
         data = with_weights(data, matched(sample_weight, data, form, X, self.columns_, "sample_weight"))
         answered = self._answered(data, matched(y, data, form, X, self.columns_))
-        return answered, self._scaled(answered, form)[1]
+        return answered, self._scaled(answered)[1]
 
-    @staticmethod
-    def _refuse_other_times(given: Schema, trained: Schema, form: Form) -> None:
-        """Refuse dates for numbers, times without a zone for those with one, and so on."""
-        known: TimeKind = trained.time_kind or ("dates" if trained.dates else "numbers")
-        kind: TimeKind | None = given.time_kind
-        if kind is None and form in (*TABLES, "list"):
-            kind = "dates" if given.dates else "numbers"
-        if kind is not None and other_times(kind, trained):
-            raise DataError(
-                f"the times of X are {kind}; the model was trained on {known}", remedy=other_kind(kind, known)
-            )
-
-    def _scaled(self, data: SeriesSet, form: Form) -> tuple[SeriesSet, SeriesSet]:
+    def _scaled(self, data: SeriesSet) -> tuple[SeriesSet, SeriesSet]:
         """The series without answers, and scaled; refuses what the model was not trained for."""
-        self._refuse_other_times(data.schema, self.schema_, form)
+        _check_kind(data.schema, self.schema_)
         if data.schema.static != self.schema_.static:
             raise DataError(
                 f"X has the static features {data.schema.static}; the model was trained on {self.schema_.static}",
@@ -336,8 +321,8 @@ class Estimator(Learner):
         for task in self.tasks_:
             parts = [getattr(task, method)(batch).cpu().numpy() for batch in self._batches(scaled)]
             total = total + np.concatenate(parts).astype(np.float64)
-        for answer, series in zip(np.asarray(total), scaled, strict=True):
-            refuse_non_finite(answer, series)
+        for said, series in zip(np.asarray(total), scaled, strict=True):
+            refuse_non_finite(said, series)
         return np.asarray(total)[back] / len(self.tasks_)
 
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
@@ -386,19 +371,25 @@ class Estimator(Learner):
         return explain(self, X, at, member)
 
 
-def columns_of(**roles: Any) -> Columns:
-    """The roles of columns, as users name them."""
+def _check_kind(given: Schema, trained: Schema) -> None:
+    """Refuse times of another kind; a set that does not know more than that its times are dates may have a zone."""
+    kind: TimeKind | None = given.time_kind
+    if kind is None and given.dates:
+        kind = trained.kind if trained.kind in DATES else "dates"
+    refuse_other_kind(kind, trained.kind)
+
+
+def columns_of(*given: Any, **named: Any) -> Columns:
+    """The roles of columns, as users name them, in the order of :class:`Columns`."""
+    roles: dict[str, Any] = vars(Columns(*given, **named))
     for name in ("values", "static", "targets", "categorical"):
-        given = roles.get(name)
-        if isinstance(given, str):
-            raise DataError(f"{name}={given!r} is one word", remedy=f"pass a list: {name}=[{given!r}]")
-        if given is not None:
-            roles[name] = tuple(given)
+        if isinstance(roles[name], str):
+            raise DataError(f"{name}={roles[name]!r} is one word", remedy=f"pass a list: {name}=[{roles[name]!r}]")
     for name in ("id", "time", "label", "variable", "value"):
-        given = roles.get(name)
-        if given is not None and not isinstance(given, str):
+        if not isinstance(roles[name], str | None):
             several = "; fit one model for each label" if name == "label" else ""
-            raise DataError(f"{name}={given!r} is no name of a column", remedy=f"pass one name{several}")
+            raise DataError(f"{name}={roles[name]!r} is no name of a column", remedy=f"pass one name{several}")
+    roles = {name: x if isinstance(x, str | None) else tuple(x) for name, x in roles.items()}
     return Columns(**roles)
 
 

@@ -91,17 +91,7 @@ class Classifier(Estimator):
             missing_labels: "drop": series without a label (None, NaN) are left out with a warning; "error".
             validation_data: (X, y) or a labelled SeriesSet or DataFrame to choose by, instead of a part of X.
         """
-        columns = columns_of(
-            id=id,
-            time=time,
-            values=values,
-            variable=variable,
-            value=value,
-            label=label,
-            static=static,
-            categorical=categorical,
-            duplicates=duplicates,
-        )
+        columns = columns_of(id, time, values, label, static, (), variable, value, categorical, duplicates)
         how: dict[str, Any] = {"sample_weight": sample_weight, "missing_labels": missing_labels}
         self._fit(*self._parse(X, y, columns, validation_data, **how))
         self._after_loading()

@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from contiformer.data.batch import EventBatch, collate_events
+from contiformer.data.conversion import TimeKind, refuse_other_kind
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.loader import Loader
@@ -27,13 +28,12 @@ from contiformer.estimators.event_tables import (
     as_given,
     event_table,
     read_events,
-    read_moments,
     wait_of,
     with_waits,
 )
 from contiformer.estimators.input_checks import check_parameters, refuse_long
 from contiformer.estimators.learner import Learner
-from contiformer.estimators.tables import TABLES, frame_library, names_of, per_series
+from contiformer.estimators.tables import TABLES, asked_times, frame_library, names_of, per_series
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
 from contiformer.tasks.events.next_event import chance_within, draw_next, expect, quantile
@@ -124,6 +124,8 @@ class EventPredictor(Learner):
         if len(given) == 1 and columns.time is not None and columns.id is None and validation_data is None:
             warnings.warn("the table is one sequence: name the column that tells them apart with id=", stacklevel=2)
         held_out = None if validation_data is None else read_events(validation_data, columns, given.data.type_names)
+        if held_out is not None and given.kind is not None:
+            refuse_other_kind(held_out.kind, given.kind, "the times of validation_data are")
         if held_out is None:
             training, judged = self._parts(given.data)
         else:
@@ -131,7 +133,7 @@ class EventPredictor(Learner):
             if not len(judged):
                 raise DataError("no sequence of validation_data has two events", remedy="give longer sequences")
         self._forget()
-        self.columns_, self.dates_ = columns, given.dates
+        self.columns_, self.time_kind_ = columns, given.kind or "numbers"
         self.type_names_ = given.data.type_names
         self.scaling_ = EventScaling.fit(training)
         self.config_ = {
@@ -195,14 +197,18 @@ class EventPredictor(Learner):
     def _description(self) -> dict[str, Any]:
         return {
             "columns": asdict(self.columns_),
-            "dates": self.dates_,
+            "time_kind": self.time_kind_,
             "type_names": list(self.type_names_),
             "scaling": json.loads(self.scaling_.to_json()),
         }
 
     def _describe_again(self, saved: Mapping[str, Any]) -> None:
         self.columns_ = EventColumns.from_dict(saved["columns"])
-        self.dates_, self.type_names_ = bool(saved["dates"]), tuple(saved["type_names"])
+        # format 4 and before: only whether times are dates
+        self.time_kind_ = saved.get("time_kind") or ("dates" if saved.get("dates") else "numbers")
+        if self.time_kind_ not in get_args(TimeKind):
+            raise ValueError("time_kind is none of the kinds of times")
+        self.type_names_ = tuple(saved["type_names"])
         if not all(isinstance(name, str) for name in self.type_names_):
             raise TypeError("type_names are no words")
         self.scaling_ = EventScaling.from_json(json.dumps(saved["scaling"]))
@@ -221,11 +227,7 @@ class EventPredictor(Learner):
     def _read(self, X: Any) -> Events:
         self._check_fitted()
         given = read_events(X, self.columns_, self.type_names_)
-        if given.form != "set" and given.dates != self.dates_ and given.data.lengths.any():
-            kinds = ("dates", "numbers") if given.dates else ("numbers", "dates")
-            raise DataError(
-                f"the times of X are {kinds[0]}; the model was trained on {kinds[1]}", remedy="give the same kind"
-            )
+        refuse_other_kind(given.kind, self.time_kind_)
         return given
 
     def _scaled(self, data: EventSet) -> EventSet:
@@ -258,7 +260,7 @@ class EventPredictor(Learner):
         given = self._read(X)
         _refuse_empty(given.data)
         mean, median, shares_of, soon = [], [], [], []
-        wait = None if within is None else wait_of(within, self.dates_) / self.scaling_.unit
+        wait = None if within is None else wait_of(within, self.time_kind_) / self.scaling_.unit
         for batch in self._batches(given.data):
             memory = self._model.remember(batch).take(batch.lengths[:, None] - 1)
             said = expect(self._model, memory, mixture=rule == "mixture")
@@ -283,7 +285,7 @@ class EventPredictor(Learner):
             table["within"] = torch.cat(soon).double().cpu().numpy()
         if probabilities:
             table |= {f"probability_{name}": shares[:, k] for k, name in enumerate(self.type_names_)}
-        return event_table(given.form, table, ("last_time", "expected_time", "median_time"), given.dates)
+        return event_table(given, table, ("last_time", "expected_time", "median_time"))
 
     def predict(self, X: Any) -> Any:
         """The same as :meth:`predict_next`."""
@@ -298,7 +300,7 @@ class EventPredictor(Learner):
         """
         given = self._one(sequence)
         one = given.data[0]
-        at = read_moments(times, "times", given, self.dates_)
+        at = asked_times(times, "times", self.time_kind_, plain=given.form == "set")
         alone = EventSet([one], type_names=self.type_names_)
         _refuse_empty(alone)
         if len(at) and at.min() <= one.times[0]:
@@ -317,7 +319,7 @@ class EventPredictor(Learner):
             return rates
         time = self.columns_.time or "time"
         table = {time: at, **{name: rates[:, k] for k, name in enumerate(self.type_names_)}}
-        return event_table(given.form, table, (time,), given.dates)
+        return event_table(given, table, (time,))
 
     @torch.no_grad()
     def log_likelihood(
@@ -380,7 +382,9 @@ class EventPredictor(Learner):
         given = self._one(sequence)
         one, alone = given.data[0], given.data
         _refuse_empty(alone)
-        last = math.inf if until is None else float(read_moments([until], "until", given, self.dates_)[0])
+        last = math.inf
+        if until is not None:
+            last = float(asked_times([until], "until", self.time_kind_, plain=given.form == "set")[0])
         if last < one.times[-1]:
             raise ValueError(f"until must be a time after the last event, which is at {one.times[-1]:g}, got {until}")
         if self.scaling_.feature_mean:
@@ -426,7 +430,7 @@ class EventPredictor(Learner):
                     column.append(value)
         if self.columns_.id is not None:
             rows = {self.columns_.id if name == "id" else name: x for name, x in rows.items()}
-        return event_table(given.form, rows, ("time", "time_q0.05", "time_q0.95"), given.dates)
+        return event_table(given, rows, ("time", "time_q0.05", "time_q0.95"))
 
     def stream(self) -> EventStream:
         """A sequence that goes on: append events one after the other and ask in between."""
@@ -445,7 +449,7 @@ class EventPredictor(Learner):
 
     def metric_meanings(self) -> dict[str, str]:
         """What the metrics are; times are in the data's unit, or seconds where they are dates."""
-        unit = "seconds" if self.dates_ else "the data's unit of time"
+        unit = "seconds" if self.time_kind_ != "numbers" else "the data's unit of time"
         return {
             "nll": f"negative log-likelihood per event, in nats, time in {unit}",
             "log_likelihood": f"per event, in nats, time in {unit}",

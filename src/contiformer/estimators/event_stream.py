@@ -11,10 +11,11 @@ from jaxtyping import Float64, Int64
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from contiformer.data.conversion import shown_times
 from contiformer.data.errors import DataError
-from contiformer.data.events import EventSet
-from contiformer.estimators.event_tables import Events, read_moments, shown_times, wait_of
+from contiformer.estimators.event_tables import wait_of
 from contiformer.estimators.input_checks import refuse_lasting
+from contiformer.estimators.tables import asked_times
 from contiformer.tasks.events.intensity import Memory
 from contiformer.tasks.events.likelihood import intervals
 from contiformer.tasks.events.next_event import chance_within, expect, quantile
@@ -44,7 +45,7 @@ class EventStream:
         if predictor.scaling_.feature_mean:
             raise ValueError("a model with features of events cannot be streamed yet: pass whole sequences")
         # not the predictor itself: what a later fit changes there does not belong to this model
-        self.scaling, self.type_names, self.dates = predictor.scaling_, predictor.type_names_, predictor.dates_
+        self.scaling, self.type_names, self.kind = predictor.scaling_, predictor.type_names_, predictor.time_kind_
         task = predictor.tasks_[0]
         # one event at a time is no work for a GPU, and the predictor's own model stays where it is
         self.model = (task.model if task.device.type == "cpu" else deepcopy(task.model).cpu()).eval()
@@ -96,7 +97,7 @@ class EventStream:
         shares = said.kinds[0, 0].double().numpy()
         soon = {}
         if within is not None:
-            soon["within"] = float(chance_within(self.model, memory, wait_of(within, self.dates) / unit))
+            soon["within"] = float(chance_within(self.model, memory, wait_of(within, self.kind) / unit))
         return soon | {
             "expected_time": self._shown(last + unit * float(said.mean)),
             "median_time": self._shown(last + unit * float(quantile(self.model, memory))),
@@ -106,10 +107,10 @@ class EventStream:
         }
 
     def _moments(self, times: Any) -> NDArray[np.float64]:
-        return read_moments(times, "time", Events(EventSet([], num_types=0), "list"), self.dates)
+        return asked_times(times, "time", self.kind)
 
     def _shown(self, time: float) -> Any:
-        return shown_times(np.array([time]), dates=True)[0].item() if self.dates else time
+        return shown_times(np.array([time]), self.kind).tolist()[0]
 
     def _now(self) -> Memory:
         if self._memory is None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from contiformer.data.conversion import FARTHEST, as_datetimes, as_times
+from contiformer.data.conversion import TimeKind, as_times, only_kind, shown_times, time_kind
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.estimators.tables import TABLES, ColumnRoles, frame_functions, frame_library
@@ -36,11 +34,20 @@ class EventColumns(ColumnRoles):
 
 @dataclass(frozen=True)
 class Events:
-    """Input as it was read: the sequences, the form they came in, and whether times are dates and types are named."""
+    """Input as it was read.
+
+    Attributes:
+        data: the sequences.
+        form: they came in.
+        kind: of their times; None where it is unknown, as in a set.
+        zone: the time zone of a table.
+        named: types are words.
+    """
 
     data: EventSet
     form: EventForm
-    dates: bool = False
+    kind: TimeKind | None = None
+    zone: Any = None
     named: bool = False
 
     def __len__(self) -> int:
@@ -63,21 +70,21 @@ def read_events(X: Any, columns: EventColumns, type_names: Sequence[str] | None 
         return Events(_as_known(X, type_names), "set")
     library = frame_library(X)
     if library is not None:
-        data, dates = frame_functions().events_from(X, columns, type_names)
-        return Events(data, library, dates)
+        data, kind, zone = frame_functions().events_from(X, columns, type_names)
+        return Events(data, library, kind, zone)
     if isinstance(X, EventSequence) or (isinstance(X, list) and X and all(isinstance(x, EventSequence) for x in X)):
         return Events(_as_known(EventSet([X] if isinstance(X, EventSequence) else X), type_names), "set")
-    data, dates, named = _from_list(X, type_names)
-    return Events(_as_known(data, type_names), "list", dates, named)
+    data, kind, named = _from_list(X, type_names)
+    return Events(_as_known(data, type_names), "list", kind, named=named)
 
 
-def _from_list(X: Any, known: Sequence[str] | None) -> tuple[EventSet, bool, bool]:
-    """The sequences of a list, whether their times are dates, and whether their types are words."""
+def _from_list(X: Any, known: Sequence[str] | None) -> tuple[EventSet, TimeKind | None, bool]:
+    """The sequences of a list, the kind of their times, and whether their types are words."""
     if not isinstance(X, Sequence) or isinstance(X, str):
         remedy = "pass an EventSet, a DataFrame, or a list of (times, types)"
         raise DataError(f"X is a {type(X).__name__}", remedy=remedy)
     sequences: list[EventSequence] = []
-    kinds: set[bool] = set()
+    kinds: dict[TimeKind, int] = {}
     words = any(_has_words(one[1]) for one in X if isinstance(one, Sequence) and len(one) == 2)
     names = _names_in(X, known) if words else None
     for number, one in enumerate(X):
@@ -91,10 +98,9 @@ def _from_list(X: Any, known: Sequence[str] | None) -> tuple[EventSet, bool, boo
             sequences.append(EventSequence.of(one[0], types))
         except DataError as error:
             raise DataError(f"sequence {number}: {error}") from None
-        kinds |= {are_dates(one[0])} if len(one[0]) else set()
-    if len(kinds) > 1:
-        raise DataError("the times of some sequences are dates, of others numbers", remedy="use one of them")
-    return EventSet(sequences, type_names=names), kinds == {True}, words
+        if len(one[0]):
+            kinds.setdefault(time_kind(one[0]), number)
+    return EventSet(sequences, type_names=names), only_kind(kinds), words
 
 
 def _has_words(types: Any) -> bool:
@@ -117,39 +123,16 @@ def _number_of(word: str, names: Sequence[str]) -> int:
     return list(names).index(word)
 
 
-def are_dates(times: Any) -> bool:
-    """Whether times are dates rather than numbers."""
-    array = np.asarray(times)
-    return array.dtype.kind == "M" or (array.dtype.kind == "O" and len(array) > 0 and isinstance(array[0], dt.date))
-
-
-def read_moments(times: Any, name: str, given: Events, dates: bool) -> NDArray[np.float64]:
-    """Times that are asked for: dates where the model's are, unless the sequences came as plain numbers."""
-    listed = times.to_numpy() if hasattr(times, "to_numpy") else np.asarray(times)
-    if given.form != "set" and listed.size and are_dates(listed) != dates:
-        kinds = ("numbers", "dates")
-        problem = f"{name} has {kinds[are_dates(listed)]}; the model was trained on {kinds[dates]}"
-        raise DataError(problem, remedy="give the same kind")
-    return as_times(listed, name)
-
-
-def wait_of(within: Any, dates: bool) -> float:
-    """A wait in the data's unit of time: from a number, or from a duration where times are dates."""
-    if isinstance(within, dt.timedelta | np.timedelta64) != dates or are_dates([within]):
-        wanted = "a duration, such as datetime.timedelta(hours=1)" if dates else "a number in the unit of the times"
+def wait_of(within: Any, trained: TimeKind) -> float:
+    """A wait in the data's unit of time: a number where the model's times are numbers, otherwise a duration."""
+    if time_kind([within]) != ("numbers" if trained == "numbers" else "durations"):
+        number = "a number in the unit of the times"
+        wanted = number if trained == "numbers" else "a duration, such as datetime.timedelta(hours=1)"
         raise ValueError(f"within must be {wanted}, got {within!r}")
     wait = float(as_times([within], "within")[0])
     if wait < 0:
         raise ValueError(f"within must not be negative, got {within!r}")
     return wait
-
-
-def shown_times(times: NDArray[np.float64], dates: bool) -> NDArray[Any]:
-    """Times as they came: dates where they were, NaT for those that never come."""
-    if not dates:
-        return times
-    never = ~(np.abs(times) <= FARTHEST)
-    return np.where(never, np.datetime64("NaT"), as_datetimes(np.where(never, 0.0, times)))
 
 
 def _as_known(data: EventSet, type_names: Sequence[str] | None) -> EventSet:
@@ -194,11 +177,11 @@ def as_given(drawn: Sequence[EventSequence], given: Events, roles: EventColumns,
         table["draw"] = np.repeat(np.arange(len(drawn)), [len(one) for one in drawn])
         table[time] = np.concatenate([one.times for one in drawn])
         table |= {} if roles.type is None else {roles.type: types}
-        return event_table(given.form, table, (time,), given.dates)
-    if not (given.named or given.dates):
+        return event_table(given, table, (time,))
+    if not (given.named or given.kind not in (None, "numbers")):
         return list(drawn)
     words = ([type_names[k] for k in one.types] if given.named else one.types for one in drawn)
-    return [(shown_times(one.times, given.dates), types) for one, types in zip(drawn, words, strict=True)]
+    return [(shown_times(one.times, given.kind or "numbers"), types) for one, types in zip(drawn, words, strict=True)]
 
 
 def with_waits(data: EventSet) -> EventSet:
@@ -224,8 +207,8 @@ def along_time(data: EventSet, share: float) -> tuple[EventSet, EventSet]:
     return pieces(0, border), pieces(border, len(one))
 
 
-def event_table(form: EventForm, table: dict[str, Any], times: Sequence[str], dates: bool) -> Any:
-    """Predictions as a DataFrame, of pandas where that came in; the columns ``times`` are dates where they were."""
+def event_table(given: Events, table: dict[str, Any], times: Sequence[str]) -> Any:
+    """Predictions as a DataFrame, of pandas where that came in; the columns ``times`` are of the kind of the input."""
     frames = frame_functions()
-    frame = frames.event_frame(table, times, dates)
-    return frames.as_pandas(frame) if form == "pandas" else frame
+    frame = frames.event_frame(table, times, given.kind or "numbers")
+    return frames.in_zone(frames.as_pandas(frame) if given.form == "pandas" else frame, times, given.zone)

@@ -117,7 +117,7 @@ def _asked(
     bare, scaled, form = estimator._read(X)
     if not 0 <= member < len(estimator.tasks_):
         raise ValueError(f"member must be from 0 to {len(estimator.tasks_) - 1}, got {member}")
-    times = query_times(at, bare, form, estimator.columns_)
+    times = query_times(at, bare, form, estimator.columns_, estimator.schema_.kind)
     return estimator.tasks_[member], asking(bare, scaled, times, 1, estimator.scaling_), bare, times, form
 
 

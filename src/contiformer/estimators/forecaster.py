@@ -232,7 +232,7 @@ class Forecaster(ValueEstimator):
                 raise DataError(f"series {n if one.id is None else one.id!r} has no points", remedy="leave it out")
         if at is None:
             return [one.times[-1] + self.step_ * np.arange(1, self.horizon + 1) for one in data]
-        times = query_times(at, data, form, self.columns_)
+        times = query_times(at, data, form, self.columns_, self.schema_.kind)
         far = 0.0
         for n, (one, asked) in enumerate(zip(data, times, strict=True)):
             name = n if one.id is None else repr(one.id)

@@ -10,14 +10,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import DATES, FARTHEST, TimeKind, as_datetimes
+from contiformer.data.conversion import ZONED, TimeKind, shown_times
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.readers.categories import columns_behind
 from contiformer.data.readers.columns import Place, as_polars, first, numbers, pick, times, words
 from contiformer.data.readers.frames import Order, from_frame
 from contiformer.data.series_set import Schema, SeriesSet
-from contiformer.estimators.event_tables import EventColumns, shown_times, unknown_type
+from contiformer.estimators.event_tables import EventColumns, unknown_type
 from contiformer.estimators.tables import ColumnRoles, Columns, Form, names_of, with_targets
 
 
@@ -96,29 +96,39 @@ def frame_of(
     table: dict[str, Any] = {}
     if columns.id is not None:
         table[columns.id] = pl.Series(names_of(data)).gather(np.repeat(np.arange(len(data)), [len(t) for t in at]))
-    table[columns.time or "time"] = _as_given(stamps, data.schema)
+    table[columns.time or "time"] = _as_given(stamps, data.schema.kind)
     stacked = np.concatenate(values) if len(values) else np.zeros((0, len(names)))
     return pl.DataFrame(table | {name: stacked[:, n] for n, name in enumerate(names)})
 
 
-def _as_given(stamps: NDArray[np.float64], schema: Schema) -> pl.Series:
-    """Times as they came: dates with or without a zone, durations, or numbers."""
-    if schema.dates:
-        dates = pl.Series(as_datetimes(stamps))
-        return dates.dt.replace_time_zone("UTC") if schema.time_kind == "dates with a time zone" else dates
-    if schema.time_kind == "durations":
-        return pl.Series(np.round(stamps * 1e6).astype("timedelta64[us]"))
-    return pl.Series(stamps)
+def _as_given(stamps: NDArray[np.float64], kind: TimeKind) -> pl.Series:
+    """Times as they came: dates without a zone or in UTC, durations, or numbers."""
+    times = pl.Series(shown_times(stamps, "dates" if kind == ZONED else kind))
+    return times.dt.replace_time_zone("UTC") if kind == ZONED else times
+
+
+def zone_of(frame: Any, time: str) -> Any:
+    """The time zone of a column, None where it has none."""
+    kind = frame.collect_schema().get(time) if isinstance(frame, pl.DataFrame | pl.LazyFrame) else frame[time].dtype
+    return getattr(kind, "time_zone", None) or getattr(kind, "tz", None)
+
+
+def in_zone(frame: Any, times: Sequence[str], zone: Any) -> Any:
+    """The frame with these times, which are in UTC, in another time zone."""
+    if zone is None:
+        return frame
+    if isinstance(frame, pl.DataFrame):
+        return frame.with_columns(pl.col(times).dt.convert_time_zone(zone))
+    return frame.assign(**{name: frame[name].dt.tz_convert(zone) for name in times})
 
 
 def typed(frame: pl.DataFrame, columns: ColumnRoles, like: Any = None) -> pl.DataFrame:
     """With ids of the type, and dates in the zone, that they have in ``like``."""
     if like is None:
         return frame
-    kinds, time = dict(like.collect_schema()), columns.time or "time"
-    zone = getattr(kinds.get(time), "time_zone", None)
-    if zone is not None and time in frame.columns:
-        frame = frame.with_columns(pl.col(time).dt.convert_time_zone(zone))
+    time = columns.time or "time"
+    frame = in_zone(frame, [time], zone_of(like, time) if time in frame.columns else None)
+    kinds = like.collect_schema()
     return frame if columns.id is None else frame.with_columns(pl.col(columns.id).cast(kinds[columns.id]))
 
 
@@ -134,9 +144,8 @@ def as_pandas(frame: pl.DataFrame, columns: ColumnRoles | None = None, like: Any
         return table
     levels = [name for name in (columns.id, columns.time) if name in table.columns and name not in like.columns]
     like = located(like, Columns(columns.id, columns.time))[0]
-    zone = getattr(like[columns.time].dtype, "tz", None) if columns.time in table.columns else None
-    if zone is not None:
-        table[columns.time] = table[columns.time].dt.tz_convert(zone)
+    if columns.time is not None and columns.time in table.columns:
+        table = in_zone(table, [columns.time], zone_of(like, columns.time))
     if columns.id is not None:
         table[columns.id] = table[columns.id].astype(like[columns.id].dtype)
     return table.set_index(levels) if levels else table
@@ -169,8 +178,8 @@ def events_from(
     place: Place | None = None,
     *,
     order: Order = "id",
-) -> tuple[EventSet, bool]:
-    """The sequences of a table with a row for each event, and whether its times are dates."""
+) -> tuple[EventSet, TimeKind, Any]:
+    """The sequences of a table with a row for each event, and the kind and the time zone of its times."""
     frame, place = as_polars(given), place or Place()
     if columns.time is None:
         remedy = "pass time=, id= if there are several sequences, type= if several types"
@@ -189,7 +198,7 @@ def events_from(
         EventSequence.of(stamps[which], types[which], features=None if features is None else features[which], id=name)
         for name, which in (sorted(rows.items()) if order == "id" else rows.items())
     ]
-    return EventSet(sequences, type_names=found), kind in DATES
+    return EventSet(sequences, type_names=found), kind, zone_of(given, columns.time)
 
 
 def _types(
@@ -212,6 +221,6 @@ def _types(
     return types, list(names)
 
 
-def event_frame(table: dict[str, Any], times: Sequence[str], dates: bool) -> pl.DataFrame:
-    """Predictions by column; those in ``times`` are dates where the input's are."""
-    return pl.DataFrame({name: shown_times(np.asarray(x), dates) if name in times else x for name, x in table.items()})
+def event_frame(table: dict[str, Any], times: Sequence[str], kind: TimeKind) -> pl.DataFrame:
+    """Predictions by column; those in ``times`` are of the kind of the input's."""
+    return pl.DataFrame({name: _as_given(np.asarray(x), kind) if name in times else x for name, x in table.items()})

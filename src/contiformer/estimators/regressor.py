@@ -91,18 +91,7 @@ class Regressor(ValueEstimator):
             missing_labels: "drop": series without a label (None, NaN) are left out with a warning; "error".
             validation_data: (X, y), or a SeriesSet or DataFrame with answers, to choose by.
         """
-        columns = columns_of(
-            id=id,
-            time=time,
-            values=values,
-            variable=variable,
-            value=value,
-            label=label,
-            static=static,
-            targets=targets,
-            categorical=categorical,
-            duplicates=duplicates,
-        )
+        columns = columns_of(id, time, values, label, static, targets, variable, value, categorical, duplicates)
         how: dict[str, Any] = {"sample_weight": sample_weight, "missing_labels": missing_labels}
         return self._fit(*self._parse(X, y, columns, validation_data, **how))
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import DATES, TimeKind, as_times, plain, time_kind
+from contiformer.data.conversion import TimeKind, as_times, plain, refuse_other_kind, time_kind
 from contiformer.data.errors import DataError, did_you_mean
 from contiformer.data.readers.arrays import from_arrays, from_list
 from contiformer.data.readers.duplicates import Policy
@@ -195,7 +196,7 @@ def without_answers(data: SeriesSet) -> SeriesSet:
 
 
 def query_times(
-    at: Any, data: SeriesSet, form: Form = "set", columns: ColumnRoles | None = None
+    at: Any, data: SeriesSet, form: Form, columns: ColumnRoles, trained: TimeKind
 ) -> list[NDArray[np.float64]]:
     """Query times of each series.
 
@@ -205,16 +206,19 @@ def query_times(
         data: the series.
         form: of the input. In a set times are numbers already, of dates the seconds since 1970.
         columns: of a table ``at``.
+        trained: the kind of the times of the model.
     """
     if at is None:
         return [one.times for one in data]
+
+    parsed = partial(asked_times, trained=trained, plain=form == "set")
     if frame_library(at) is not None:
-        at = _asked_in(at, data, columns or ColumnRoles())
+        at = _asked_in(at, data, columns)
     if isinstance(at, Mapping):
         for one in data:
             if one.id not in at:
                 raise DataError(f"at has no times for the series {one.id!r}", remedy="give a list for every id")
-        return [_parsed(at[one.id], f"at[{one.id!r}]", data.schema, form) for one in data]
+        return [parsed(at[one.id], f"at[{one.id!r}]") for one in data]
     if hasattr(at, "to_numpy"):
         at = list(at)
     listed = isinstance(at, Sequence) and not isinstance(at, str)
@@ -222,10 +226,10 @@ def query_times(
         isinstance(at, np.ndarray) and at.ndim == 2
     )
     if not nested:
-        return [_parsed(at if listed else np.atleast_1d(at), "at", data.schema, form)] * len(data)
+        return [parsed(at if listed else np.atleast_1d(at), "at")] * len(data)
     if len(at) != len(data):
         raise DataError(f"at has {len(at)} lists of times for {len(data)} series", remedy="give one for each")
-    return [_parsed(item, f"at[{n}]", data.schema, form) for n, item in enumerate(at)]
+    return [parsed(item, f"at[{n}]") for n, item in enumerate(at)]
 
 
 def _asked_in(at: Any, data: SeriesSet, columns: ColumnRoles) -> Any:
@@ -249,37 +253,20 @@ def _asked_in(at: Any, data: SeriesSet, columns: ColumnRoles) -> Any:
     return found
 
 
-def _parsed(at: Any, name: str, schema: Schema, form: Form) -> NDArray[np.float64]:
-    """Numbers, dates, durations or words that are one of them; of the kind of the times of X."""
+def asked_times(at: Any, name: str, trained: TimeKind, *, plain: bool = False) -> NDArray[np.float64]:
+    """Numbers, dates, durations, or words that are one of them, of the kind that a model was trained on.
+
+    Where ``plain``, numbers do as well: the times of a set are numbers, of dates the seconds since 1970.
+    """
     listed = list(at)
     if not listed:
         return np.zeros(0)
-    times: NDArray[np.float64]
+    times: NDArray[np.float64] | None = None
+    kind = time_kind(listed)
     if all(isinstance(time, str) for time in listed):
         times, kind = frame_functions().times_from_words(listed, name)
-    else:
-        times, kind = as_times(at if isinstance(at, np.ndarray) else listed, name), time_kind(listed)
-    if other_times(kind, schema) and not (form == "set" and kind == "numbers"):
-        known: TimeKind = schema.time_kind or ("dates" if schema.dates else "numbers")
-        raise DataError(f"{name} has {kind}, and the times of X are {known}", remedy=other_kind(kind, known))
-    return times
-
-
-def other_times(kind: TimeKind, schema: Schema) -> bool:
-    """Whether times are of another kind than those of a set; where that is unknown, dates are told from the rest."""
-    return kind != schema.time_kind if schema.time_kind is not None else (kind in DATES) != schema.dates
-
-
-def other_kind(given: TimeKind, wanted: TimeKind) -> str:
-    """The remedy for times of another kind."""
-    if given in DATES and wanted in DATES:
-        zone = "the zone that they are in" if given == "dates" else "no zone, on the clock of the training data"
-        return f"give them {zone}, for example with tz_localize and tz_convert of pandas"
-    if "durations" in (given, wanted):
-        return "give the same kind: durations and hh:mm are not numbers, which might be hours or seconds"
-    if wanted == "numbers" and given in DATES:
-        return "give numbers (a SeriesSet made from dates needs schema=Schema(dates=True) to know)"
-    return "give the same kind"
+    refuse_other_kind(None if plain and kind == "numbers" else kind, trained, f"{name} has")
+    return as_times(at if isinstance(at, np.ndarray) else listed, name) if times is None else times
 
 
 def _is_list(item: Any) -> bool:

@@ -64,16 +64,7 @@ class ValueEstimator(Estimator):
             validation_data: of the same kind as X, to choose by, instead of a part of X.
         """
         held_out = None if validation_data is None else (validation_data, None)
-        columns = columns_of(
-            id=id,
-            time=time,
-            values=values,
-            variable=variable,
-            value=value,
-            static=static,
-            categorical=categorical,
-            duplicates=duplicates,
-        )
+        columns = columns_of(id, time, values, None, static, (), variable, value, categorical, duplicates)
         return self._fit(*self._parse(X, None, columns, held_out, sample_weight=sample_weight))
 
     def _answered(self, data: SeriesSet, y: list[Any] | None, missing: MissingLabels = "drop") -> SeriesSet:
@@ -86,7 +77,7 @@ class ValueEstimator(Estimator):
     def _query_times(self, X: Any, at: Any, data: SeriesSet, form: Form) -> list[NDArray[np.float64]]:
         """See :func:`query_times`; by default all times of an array, also of series that end earlier."""
         every = at is None and form == "array"
-        return query_times(np.arange(np.shape(X)[1]) if every else at, data, form, self.columns_)
+        return query_times(np.arange(np.shape(X)[1]) if every else at, data, form, self.columns_, self.schema_.kind)
 
     def _undo(self, values: NDArray[Any]) -> NDArray[Any]:
         return self.scaling_.undo_targets(values) if self.schema_.targets else self.scaling_.undo_values(values)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contiformer.data.conversion import DATES, TimeKind, as_matrix, as_times, plain, time_kind
+from contiformer.data.conversion import DATES, TimeKind, as_matrix, as_times, only_kind, plain, time_kind
 from contiformer.data.errors import DataError
 from contiformer.data.series import Label, Series
 from contiformer.data.series_set import Schema, SeriesSet
@@ -85,11 +85,7 @@ def from_list(
         series.append(Series.of(own, matrix, label=label, id=n))
         if len(own):
             kinds.setdefault(time_kind(item[0]) if pair else "numbers", n)
-    if len(kinds) > 1:
-        (first, a), (second, b) = list(kinds.items())[:2]
-        problem = f"the times of series {a} are {first}, those of series {b} {second}"
-        raise DataError(problem, remedy="use one kind of times")
-    schema = _schema(next(iter(kinds), None))
+    schema = _schema(only_kind(kinds))
     return SeriesSet(series, channels=channels, classes=_classes(series), schema=schema)
 
 

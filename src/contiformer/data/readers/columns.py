@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import TimeKind
+from contiformer.data.conversion import ZONED, TimeKind
 from contiformer.data.errors import DataError, PathText, did_you_mean
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ def times(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], TimeKin
 def _kind_of(kind: pl.DataType) -> TimeKind:
     if isinstance(kind, pl.Duration | pl.Time):
         return "durations"
-    return "dates with a time zone" if getattr(kind, "time_zone", None) is not None else "dates"
+    return ZONED if getattr(kind, "time_zone", None) is not None else "dates"
 
 
 def _microseconds(column: pl.Series) -> NDArray[np.float64]:
