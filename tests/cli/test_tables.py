@@ -51,7 +51,9 @@ def test_measurements_and_labels_of_two_files(trained, folder, table):
     assert run(*asked, "--labels", folder / "other.csv", "--label", "outcome").stdout == same.stdout
     wrong = run(*asked, "--labels", folder / "other.csv", "--label", "out")
     assert wrong.exit_code == 1
-    assert "other.csv: the file has the columns who, outcome, age; name the one that is to be" in wrong.stderr
+    assert (
+        "other.csv: the file has the columns who, outcome, age, not 'out'; name the one" in wrong.stderr
+    )
     assert "--label" in wrong.stderr
     assert run("evaluate", trained).exit_code == 0
     # a series without any of the variables is answered as well

@@ -200,3 +200,24 @@ def test_durations_come_back_as_durations():
     assert model.sample(pairs[0], n=2)[0][0].dtype.kind == "m"
     with pytest.raises(DataError, match="are numbers; the model was trained on durations"):
         model.predict_next(sequences())
+
+
+def test_empty_frames_give_empty_answers():
+    frame = framed(sequences())
+    model = fitted(frame, **COLUMNS)
+    table = model.predict_next(frame.clear(), within=dt.timedelta(hours=1), probabilities=True)
+    assert table.columns == model.predict_next(frame, within=dt.timedelta(hours=1), probabilities=True).columns
+    assert (
+        table.height == model.predict_ahead(frame.clear(), 2).height == model.log_likelihood(frame.clear()).height == 0
+    )
+    with pytest.raises(DataError, match="no column 'when'"):
+        model.predict_next(frame.clear().drop("when"))
+    with pytest.raises(DataError, match="there are no rows"):
+        fitted(frame.clear(), **COLUMNS)
+
+
+def test_dates_in_the_index_are_the_time_of_events():
+    frame = pd.DataFrame(framed(sequences()).to_dict(as_series=False))
+    by_column = fitted(frame, **COLUMNS).predict_next(frame)
+    model = fitted(frame.set_index("when"), id="user", type="action")
+    pd.testing.assert_frame_equal(model.predict_next(frame.set_index("when")), by_column)

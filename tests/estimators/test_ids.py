@@ -87,6 +87,8 @@ def test_labels_are_matched_by_id(table, y, make):
     assert parsed(model, frame, second.set_index("who")) == truth
     with pytest.raises(DataError, match="y has the columns who, kind, age; name the one that is to be predicted"):
         parsed(model, frame, both)
+    with pytest.raises(DataError, match="y has the columns who, kind, not 'alive'; name the one that is to be"):
+        parsed(model, frame, second, label="alive")
     with pytest.raises(DataError, match="y has no column 'who'"):
         parsed(model, frame, second.rename(columns={"who": "whose"}), label="kind")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -101,10 +102,11 @@ def as_options(text: str) -> str:
         >>> from contiformer.cli.commands import as_options
         >>> as_options("pass time=, and id= if there are several series")
         'pass --time, and --id if there are several series'
+        >>> as_options('name both in variable= and value=; or pass duplicates="mean"')
+        'name both in --variable and --value; or pass --duplicates "mean"'
     """
-    for name in _NAMED_BY_ARGUMENT:
-        text = text.replace(f" {name}=", f" --{name} ").replace(f"--{name} ,", f"--{name},")
-    return text.replace("  ", " ").strip()
+    argument = rf" ({'|'.join(_NAMED_BY_ARGUMENT)})=(?=([\w\[\"'])?)"
+    return re.sub(argument, lambda found: f" --{found[1]}" + (" " if found[2] else ""), text)
 
 
 def names_in(text: str | None) -> tuple[str, ...]:

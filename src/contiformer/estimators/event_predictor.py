@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from contiformer.data.batch import EventBatch, collate_events
 from contiformer.data.conversion import TimeKind, refuse_other_kind
@@ -33,7 +34,7 @@ from contiformer.estimators.event_tables import (
 )
 from contiformer.estimators.input_checks import check_parameters, refuse_long
 from contiformer.estimators.learner import Learner
-from contiformer.estimators.tables import TABLES, asked_times, frame_library, names_of, per_series
+from contiformer.estimators.tables import TABLES, asked_times, frame_functions, frame_library, names_of, per_series
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
 from contiformer.tasks.events.next_event import chance_within, draw_next, expect, quantile
@@ -121,6 +122,8 @@ class EventPredictor(Learner):
             raise DataError(f"features={features!r} is one word", remedy=f"pass a list: features=[{features!r}]")
         columns = EventColumns(id, time, type, tuple(features))
         given = read_events(X, columns, self._all_types())
+        if given.form == "pandas":
+            columns = frame_functions().located(X, columns)[1]
         if len(given) == 1 and columns.time is not None and columns.id is None and validation_data is None:
             warnings.warn("the table is one sequence: name the column that tells them apart with id=", stacklevel=2)
         held_out = None if validation_data is None else read_events(validation_data, columns, given.data.type_names)
@@ -228,7 +231,7 @@ class EventPredictor(Learner):
         self._check_fitted()
         given = read_events(X, self.columns_, self.type_names_)
         refuse_other_kind(given.kind, self.time_kind_)
-        return given
+        return given if len(given) else replace(given, kind=self.time_kind_)
 
     def _scaled(self, data: EventSet) -> EventSet:
         scaled = self.scaling_.apply(data)
@@ -269,9 +272,9 @@ class EventPredictor(Learner):
             median.append(quantile(self._model, memory).squeeze(1))
             if wait is not None:
                 soon.append(chance_within(self._model, memory, wait).squeeze(1))
-        waits = [torch.cat(part).double().cpu().numpy() * self.scaling_.unit for part in (mean, median)]
+        waits = [_joined(part) * self.scaling_.unit for part in (mean, median)]
         last = np.array([one.times[-1] for one in given.data])
-        shares = torch.cat(shares_of).double().cpu().numpy()
+        shares = _joined(shares_of).reshape(len(given), len(self.type_names_))
         best = shares.argmax(1)
         table = {
             self.columns_.id or "id": names_of(given.data),
@@ -281,8 +284,8 @@ class EventPredictor(Learner):
             "type": [self.type_names_[k] for k in best],
             "probability": shares[np.arange(len(best)), best],
         }
-        if soon:
-            table["within"] = torch.cat(soon).double().cpu().numpy()
+        if wait is not None:
+            table["within"] = _joined(soon)
         if probabilities:
             table |= {f"probability_{name}": shares[:, k] for k, name in enumerate(self.type_names_)}
         return event_table(given, table, ("last_time", "expected_time", "median_time"))
@@ -347,8 +350,7 @@ class EventPredictor(Learner):
                 finer = log_likelihood(self._model, scored, replace(rule, nodes=2 * rule.nodes)).double().sum(1)
                 errors.append((finer - total).abs())
             totals.append(total - count * math.log(self.scaling_.unit))
-        found = torch.cat(totals).cpu().numpy()
-        each = [found, torch.cat(errors).cpu().numpy()] if return_error else [found]
+        each = [_joined(totals), _joined(errors)] if return_error else [_joined(totals)]
         said = [per_series(given.form, given.data, x, "log_likelihood", self.columns_, X) for x in each]
         return tuple(said) if return_error else said[0]
 
@@ -359,7 +361,7 @@ class EventPredictor(Learner):
         for batch in self._batches(self._read(X).data):
             scored = intervals(self._model, batch)
             found.append(compensator(self._model, scored.memory, scored.wait, IntegralRule("closed", 32))[scored.known])
-        return torch.cat(found).double().cpu().numpy()
+        return _joined(found)
 
     @torch.no_grad()
     def sample(self, sequence: Any, *, until: Any = None, n: int | None = None, draws: int = 1, seed: int = 0) -> Any:
@@ -469,6 +471,10 @@ class EventPredictor(Learner):
         if len(given) != 1:
             raise DataError(f"{len(given)} sequences where one is asked for", remedy="pass them one by one")
         return given
+
+
+def _joined(parts: Sequence[Tensor]) -> NDArray[np.float64]:
+    return torch.cat(list(parts)).double().cpu().numpy() if parts else np.zeros(0)
 
 
 def _refuse_empty(data: EventSet) -> None:

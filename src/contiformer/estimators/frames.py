@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,8 @@ from contiformer.data.readers.frames import Order, from_frame
 from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.event_tables import EventColumns, unknown_type
 from contiformer.estimators.tables import ColumnRoles, Columns, Form, names_of, with_targets
+
+Roles = TypeVar("Roles", bound=ColumnRoles)
 
 
 def series_from(
@@ -64,9 +66,9 @@ def series_from(
     return with_targets(data, len(roles.targets))
 
 
-def located(frame: Any, columns: Columns) -> tuple[Any, Columns]:
+def located(frame: Any, columns: Roles) -> tuple[Any, Roles]:
     """A frame of pandas with the levels of its index that are asked for as columns; dates in it are the time."""
-    if isinstance(frame, pl.DataFrame):
+    if not hasattr(frame, "index"):
         return frame, columns
     levels = [frame.index.get_level_values(n) for n in range(frame.index.nlevels)]
     dated = [str(level.name or "time") for level in levels if level.dtype.kind == "M"]
@@ -178,14 +180,20 @@ def events_from(
     place: Place | None = None,
     *,
     order: Order = "id",
-) -> tuple[EventSet, TimeKind, Any]:
+) -> tuple[EventSet, TimeKind | None, Any]:
     """The sequences of a table with a row for each event, and the kind and the time zone of its times."""
+    given, columns = located(given, columns)
     frame, place = as_polars(given), place or Place()
     if columns.time is None:
         remedy = "pass time=, id= if there are several sequences, type= if several types"
         raise place.error("which column is the time?", remedy=remedy)
     if not frame.height:
-        raise place.error("there are no rows", remedy="give at least one event")
+        if type_names is None:
+            raise place.error("there are no rows", remedy="give at least one event")
+        for name in (columns.time, columns.id, columns.type):
+            if name is not None:
+                pick(frame, name, place)
+        return EventSet([], type_names=type_names), None, None
     stamps, kind = times(pick(frame, columns.time, place), place)
     types, found = _types(frame, columns, type_names, place)
     ids = words(pick(frame, columns.id, place), place).to_list() if columns.id is not None else [None] * frame.height

@@ -105,7 +105,7 @@ def _by_id(keys: Iterable[Hashable], labels: Iterable[Any], data: SeriesSet, nam
     if missing:
         others = f" and {len(missing) - 1} other ids" if len(missing) > 1 else ""
         problem = f"{name} has no label for {missing[0]!r}{others}"
-        raise DataError(problem, remedy=f"give one for each id, None where it is unknown; {name} has {_some(found)}")
+        raise DataError(problem, remedy=f"give one for each id, empty where it is unknown; {name} has {_some(found)}")
     return [found[key] for key in data.ids]
 
 
@@ -114,10 +114,10 @@ def labels_in(y: Any, data: SeriesSet, columns: Columns, name: str) -> tuple[str
     frame = y.collect() if hasattr(y, "collect") else y
     names = list(frame.columns)
     others = [column for column in names if column != columns.id]
-    if columns.label not in others and len(others) != 1:
-        problem = f"{name} has the columns {', '.join(map(str, names))}"
+    label = others[0] if columns.label is None and len(others) == 1 else columns.label
+    if label not in others:
+        problem = f"{name} has the columns {', '.join(map(str, names))}" + (f", not {label!r}" if label else "")
         raise DataError(problem, remedy="name the one that is to be predicted in label=; fit one model for each label")
-    label = columns.label if columns.label in others else others[0]
     index = getattr(frame, "index", None)
     if columns.id in names or (index is not None and columns.id in index.names):
         keys = column_of(frame, columns.id)
@@ -210,7 +210,7 @@ def only_labelled(data: SeriesSet, labels: list[Any], missing: MissingLabels = "
     if not count:
         return data, labels
     if not known:
-        raise DataError("no series has a label", remedy="pass y, or name the column in label=")
+        raise DataError("no series has a label", remedy="pass y (or --labels FILE), or name the column in label=")
     lacking = _name(data, next(n for n, label in enumerate(labels) if is_missing(label)))
     if missing == "error":
         problem = f"series {lacking} has no label ({count} of {len(data)} have none)"
