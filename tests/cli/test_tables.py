@@ -46,16 +46,18 @@ def test_measurements_and_labels_of_two_files(trained, folder, table):
     other = pl.read_csv(folder / "labels.csv").rename({"kind": "outcome"}).with_columns(age=1)
     other.write_csv(folder / "other.csv")
     asked = ("evaluate", trained, "--data", folder / "rows.csv", "--json")
-    same = run(*asked)
+    same = run(*asked, "--labels", folder / "labels.csv")
     assert same.exit_code == 0, same.output
+    # beside --data no path comes from run.json
+    assert "no series has a label; pass y (or --labels FILE)" in run(*asked).stderr
     assert run(*asked, "--labels", folder / "other.csv", "--label", "outcome").stdout == same.stdout
     wrong = run(*asked, "--labels", folder / "other.csv", "--label", "out")
     assert wrong.exit_code == 1
-    assert (
-        "other.csv: the file has the columns who, outcome, age, not 'out'; name the one" in wrong.stderr
-    )
+    assert "other.csv: the file has the columns who, outcome, age, not 'out'; name the one" in wrong.stderr
     assert "--label" in wrong.stderr
-    assert run("evaluate", trained).exit_code == 0
+    own = run("evaluate", trained)
+    assert own.exit_code == 0
+    assert f"note: reading {folder / 'rows.csv'}, which run.json names" in " ".join(own.stderr.split())
     # a series without any of the variables is answered as well
     (folder / "strange.csv").write_text("who,t,test,result\na,0,x,1\nb,0,mood,fine\n")
     strange = run("predict", trained, "--input", folder / "strange.csv")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contiformer.cli.run_folder import load_run, read_source, refuse_options
+from contiformer.cli.run_folder import load_run, read_source, refuse_options, tell_files
 from contiformer.data import DataError
 from contiformer.data.errors import printable
 
@@ -33,6 +33,8 @@ def evaluate(
             path = None if labels is None else str(labels.resolve())
             found = source.other(data, estimator, label=label, labels=path, **columns)
     elif source.data:
+        if source.test is not None:
+            tell_files(source)
         found = source.testing(estimator)
     if found is None:
         remedy = "pass --data FILE, or train with --test FILE or a share"

@@ -160,6 +160,9 @@ def evaluate(
 ) -> None:
     """Metrics of a trained model on its test part, or on other data.
 
+    The test part is read from the files that the folder names, which is said. For a folder of someone else pass --data:
+    then no file is read but those that you name, as in `contiformer predict`.
+
     [bold]Examples[/bold]
 
       contiformer evaluate runs/classification-BasicMotions-seed0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from contiformer.cli.run_folder import histories, is_finished, load_run, read_start
+from contiformer.cli.run_folder import histories, is_finished, load_run, read_start, tell_files
 from contiformer.data import DataError, EventSet, SeriesSet
 from contiformer.data.conversion import DATES
 from contiformer.estimators.event_stream import one_step_ahead
@@ -57,6 +57,7 @@ def _shown(run: Path, estimator: Any) -> tuple[Any, str]:
     if start is None:
         return None, ""
     source: Any = start.source
+    tell_files(source)
     test = source.testing(estimator)
     if test is not None:
         return test, "test"

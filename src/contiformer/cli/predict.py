@@ -129,9 +129,7 @@ def parse_times(text: str, id: str | None = None, time: str | None = None, kind:
     path = Path(text)
     if path.is_file():
         return _times_in(path, id or "id", time or "time", kind)
-    if kind == "durations":
-        return _times(text.split(","), f"{text!r} is neither a file nor times", kind)
-    if text.count(":") == 2 and "-" not in text.partition(":")[0][1:]:
+    if kind != "durations" and text.count(":") == 2 and "-" not in text.partition(":")[0][1:]:
         start, stop, step = _numbers(text.split(":"), "--at")
         if step <= 0 or stop < start:
             raise typer.BadParameter(f"{text} has no times: start:stop:step needs a positive step.", param_hint="--at")

@@ -159,6 +159,13 @@ def _history(folder: Path) -> list[dict[str, float]]:
         return found
 
 
+def tell_files(source: SeriesSource | EventSource) -> None:
+    """Name the data files of ``run.json`` before they are read: in a folder of someone else they may be any."""
+    for path in (source.data, source.test_data, getattr(source, "labels", None)):
+        if path is not None and Path(path).is_absolute():
+            note(f"reading {path}, which {FILE} names")
+
+
 def note(text: str) -> None:
     """One line on stderr."""
     typer.echo(f"note: {printable(text)}", err=True)

@@ -30,6 +30,7 @@ from contiformer.data import (
 from contiformer.data.readers.frames import Order
 from contiformer.data.synthetic import GENERATORS
 from contiformer.estimators.event_tables import EventColumns, Events
+from contiformer.estimators.input_checks import last_part
 from contiformer.estimators.labels import only_labelled
 from contiformer.estimators.tables import Columns, without_answers
 
@@ -43,7 +44,6 @@ GENERATED_EVENTS_TEST = 0.2
 #: The test part of sets that have none of their own.
 _TESTED_ON = {"PhysioNet2012-A": "PhysioNet2012-B"}
 _USE_EVENTS = "use `contiformer train events` with it"
-_MORE_SEQUENCES = "name the column that tells sequences apart with --id"
 
 
 def kind_of(data: str) -> str:
@@ -207,7 +207,7 @@ class SeriesSource(Source):
 
     def other(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet | None:
         """Other series with answers; of a set with parts its test part."""
-        found, labels = find_data(data, events=False), columns.pop("labels", None) or self.labels
+        found, labels = find_data(data, events=False), columns.pop("labels", None)
         roles = _columns_of_run(estimator, columns)
         return replace(self, data=found, test=found, columns=roles, labels=labels).testing(estimator)
 
@@ -387,15 +387,11 @@ class EventSource(Source):
         if len(whole) < 2:
             # one sequence is divided along time
             one = whole.data[0]
-            border = len(one) - max(2, round(share * len(one)))
-            if border < 2:
-                problem = f"one sequence of {len(one)} events cannot be divided into training and test"
-                raise DataError(problem, file=self.data, remedy=_MORE_SEQUENCES)
-            names = whole.data.type_names
-            parts = (EventSet([one.events(part)], type_names=names) for part in (slice(border), slice(border, None)))
-            kept, tested = parts
-            return replace(whole, data=kept), replace(whole, data=tested)
-        kept, tested = whole.data.split(1 - share, share, seed=self.seed)
+            border = last_part(len(one), share, f"sequence of {len(one)} events", "test")
+            ends = (slice(border), slice(border, None))
+            kept, tested = (EventSet([one.events(part)], type_names=whole.data.type_names) for part in ends)
+        else:
+            kept, tested = whole.data.split(1 - share, share, seed=self.seed)
         return replace(whole, data=kept), replace(whole, data=tested)
 
 

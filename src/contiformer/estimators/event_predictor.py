@@ -450,7 +450,7 @@ class EventPredictor(Learner):
         return self.tasks_[0].evaluate(self._batches(self._read(X).data, by_length=True))
 
     def metric_meanings(self) -> dict[str, str]:
-        """What the metrics are; times are in the data's unit, or seconds where they are dates."""
+        """Meanings and units of the metrics; times are in the data's unit, or seconds where they are dates."""
         unit = "seconds" if self.time_kind_ != "numbers" else "the data's unit of time"
         return {
             "nll": f"negative log-likelihood per event, in nats, time in {unit}",

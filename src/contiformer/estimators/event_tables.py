@@ -11,6 +11,7 @@ import numpy as np
 from contiformer.data.conversion import TimeKind, as_times, only_kind, shown_times, time_kind
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
+from contiformer.estimators.input_checks import last_part
 from contiformer.estimators.tables import TABLES, ColumnRoles, frame_functions, frame_library
 
 #: One long sequence is learned in pieces of so many events.
@@ -195,10 +196,7 @@ def along_time(data: EventSet, share: float) -> tuple[EventSet, EventSet]:
     The first event of a piece is given, as that of a sequence is.
     """
     one = data[0]
-    border = len(one) - max(2, round(share * len(one)))
-    if border < 2:
-        problem = f"one sequence of {len(one)} events cannot be divided into training and validation"
-        raise DataError(problem, remedy="give more events or sequences, or validation_data=")
+    border = last_part(len(one), share, f"sequence of {len(one)} events")
 
     def pieces(start: int, end: int) -> EventSet:
         cut = [one.events(slice(n, min(n + PIECE, end))) for n in range(start, end, PIECE)]

@@ -45,9 +45,7 @@ def series_from(
     wanted = None if values is None else [*values, *roles.targets]
     if known is not None and not len(frame):
         of_values = [columns.variable, columns.value] if columns.variable is not None else wanted or []
-        for name in (columns.time, columns.id, *columns.static, *of_values):
-            if name is not None:
-                pick(as_polars(frame), name, Place())
+        _check_columns(as_polars(frame), columns.time, columns.id, *columns.static, *of_values)
         return SeriesSet([])
     data = from_frame(
         frame,
@@ -64,6 +62,12 @@ def series_from(
         place=place,
     )
     return with_targets(data, len(roles.targets))
+
+
+def _check_columns(frame: pl.DataFrame, *names: str | None) -> None:
+    for name in names:
+        if name is not None:
+            pick(frame, name, Place())
 
 
 def located(frame: Any, columns: Roles) -> tuple[Any, Roles]:
@@ -190,9 +194,7 @@ def events_from(
     if not frame.height:
         if type_names is None:
             raise place.error("there are no rows", remedy="give at least one event")
-        for name in (columns.time, columns.id, columns.type):
-            if name is not None:
-                pick(frame, name, place)
+        _check_columns(frame, columns.time, columns.id, columns.type)
         return EventSet([], type_names=type_names), None, None
     stamps, kind = times(pick(frame, columns.time, place), place)
     types, found = _types(frame, columns, type_names, place)

@@ -83,6 +83,15 @@ def refuse_extreme(scaled: SeriesSet) -> None:
         refuse_far(series.times, name)
 
 
+def last_part(length: int, share: float, what: str, use: str = "validation") -> int:
+    """Where the last ``share`` of one series begins that is divided along time; both parts have two points or more."""
+    border = length - max(2, round(share * length))
+    if border < 2:
+        remedy = f"give more, or several series (id= tells them apart), or separate {use} data"
+        raise DataError(f"one {what} cannot be divided into training and {use}", remedy=remedy)
+    return border
+
+
 def refuse_non_finite(values: np.ndarray, series: Any) -> None:
     """Refuse an answer for a series that is not finite."""
     if not np.isfinite(values).all():

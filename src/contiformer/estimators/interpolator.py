@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from contiformer.data.errors import DataError
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
+from contiformer.estimators.input_checks import last_part
 from contiformer.estimators.tables import without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.inputs import Inputs
@@ -84,16 +84,12 @@ class Interpolator(ValueEstimator):
         if len(data) != 1 or data.schema.targets:
             return super()._parts(data, member)
         one, share = data[0], self.training_options().validation
-        border = len(one) - max(2, round(share * len(one)))
-        if border < 2:
-            problem = f"one series of {len(one)} points cannot be divided into training and validation"
-            raise DataError(problem, remedy="give more points or series, or validation_data=")
+        border = last_part(len(one), share, f"series of {len(one)} points")
 
         def pieces(start: int, end: int) -> SeriesSet:
             length = -(-(end - start) // -(-(end - start) // PIECE))
-            return SeriesSet(
-                [one.points(slice(n, min(n + length, end))) for n in range(start, end, length)], schema=data.schema
-            )
+            cut = [one.points(slice(n, min(n + length, end))) for n in range(start, end, length)]
+            return SeriesSet(cut, schema=data.schema)
 
         return pieces(0, border), pieces(border, len(one))
 

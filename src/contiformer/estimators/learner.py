@@ -163,7 +163,7 @@ class Learner(ABC):
         """All metrics on data with answers."""
 
     def metric_meanings(self) -> dict[str, str]:
-        """What the metrics of :meth:`evaluate` are, and their units."""
+        """Meanings and units of the metrics of :meth:`evaluate`."""
         return {
             "accuracy": "share that is right",
             "loss": "mean negative log-likelihood, in nats",

@@ -190,7 +190,7 @@ class Regressor(ValueEstimator):
         return float(r2_score(np.array(data.labels, np.float64), predicted, sample_weight=weights_of(data)))
 
     def metric_meanings(self) -> dict[str, str]:
-        """What the metrics are: in the unit of the labels, or for target series in standard deviations."""
+        """Meanings of the metrics, in the unit of the labels, or for target series in standard deviations."""
         if self._in_time:
             return super().metric_meanings()
         units = {"mse": "in squares of the label's unit", "rmse": "in the label's unit", "mae": "in the label's unit"}

@@ -158,7 +158,7 @@ class ValueEstimator(Estimator):
         return mean, out([one.std[:, which] for one in said if one.std is not None], names)
 
     def metric_meanings(self) -> dict[str, str]:
-        """What the metrics are: errors count in standard deviations of each channel in training."""
+        """Meanings of the metrics: errors count in standard deviations of each channel in training."""
         plain = self.scaling == "none"
         unit = "the data's units" if plain else "standard deviations of the channel"
         return {
