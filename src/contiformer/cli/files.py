@@ -44,12 +44,7 @@ def _known_ending(path: Path, known: Sequence[str], reader: str) -> str:
 
 
 def read_series_file(
-    path: Path,
-    columns: Columns,
-    known: Schema | None = None,
-    *,
-    labelled: bool = True,
-    order: Order = "appearance",
+    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "appearance"
 ) -> tuple[SeriesSet, Columns]:
     """The series, and the columns with those that were not named filled in.
 

@@ -23,15 +23,7 @@ from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.input_checks import check_parameters, refuse_endless, refuse_extreme, refuse_non_finite
 from contiformer.estimators.labels import MissingLabels, matched, with_weights
 from contiformer.estimators.learner import Learner
-from contiformer.estimators.tables import (
-    TABLES,
-    Columns,
-    Form,
-    answer,
-    frame_functions,
-    read,
-    without_answers,
-)
+from contiformer.estimators.tables import TABLES, Columns, Form, answer, frame_functions, read, without_answers
 from contiformer.tasks.base import SeriesTask
 from contiformer.tasks.heads import ENOUGH_TO_CALIBRATE
 from contiformer.tasks.inputs import InputOptions, Inputs

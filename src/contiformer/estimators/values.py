@@ -84,11 +84,7 @@ class ValueEstimator(Estimator):
 
     @torch.no_grad()
     def _predict_at(
-        self,
-        bare: SeriesSet,
-        scaled: SeriesSet,
-        times: list[NDArray[np.float64]],
-        levels: Sequence[float] | None,
+        self, bare: SeriesSet, scaled: SeriesSet, times: list[NDArray[np.float64]], levels: Sequence[float] | None
     ) -> list[Prediction]:
         """Predictions for each series at its times."""
         asked = asking(bare, scaled, times, len(self._outputs), self.scaling_)
