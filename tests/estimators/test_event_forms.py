@@ -210,6 +210,8 @@ def test_empty_frames_give_empty_answers():
     assert (
         table.height == model.predict_ahead(frame.clear(), 2).height == model.log_likelihood(frame.clear()).height == 0
     )
+    with pytest.raises(DataError, match="X has no sequences"):
+        model.evaluate(frame.clear())
     with pytest.raises(DataError, match="no column 'when'"):
         model.predict_next(frame.clear().drop("when"))
     with pytest.raises(DataError, match="there are no rows"):

@@ -447,7 +447,10 @@ class EventPredictor(Learner):
         The mean log-likelihood in nats, the accuracy of the type at the expected time, the RMSE of the expected time
         and the MAE of the median time, each over all events but the first of a sequence.
         """
-        return self.tasks_[0].evaluate(self._batches(self._read(X).data, by_length=True))
+        given = self._read(X)
+        if not len(given):
+            raise DataError("X has no sequences", remedy="give at least one")
+        return self.tasks_[0].evaluate(self._batches(given.data, by_length=True))
 
     def metric_meanings(self) -> dict[str, str]:
         """Meanings and units of the metrics; times are in the data's unit, or seconds where they are dates."""
