@@ -20,9 +20,8 @@
 #include <limits.h>
 
 #include "draws.h"
+#include "matmul.h"
 
-/* 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
-#define ROWS 6
 #define TILE 256
 #define NEVER -3e38f
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -57,75 +56,6 @@ typedef struct {
     const float *g_out;
     float *g_series, *g_values, *g_path, *g_key;
 } Attention;
-
-/* `count` rows and `vectors` vectors of c = start + x y, both constants; the sums run over k in order */
-#define TILE_LOOPS(Vector, per, count, many)                                                                                \
-    Vector sum[12] = {{0}};                                                                                                 \
-    if (start) UNROLL for (int r = 0; r < (count); r++)                                                                     \
-        UNROLL for (int v = 0; v < (many); v++) sum[r * (many) + v] = *(const Vector *)(start + r * start_row + v * (per)); \
-    for (long k = 0; k < inner; k++) {                                                                                      \
-        UNROLL for (int r = 0; r < (count); r++) {                                                                          \
-            const float factor = x[r * row + k * along];                                                                    \
-            UNROLL for (int v = 0; v < (many); v++)                                                                         \
-                sum[r * (many) + v] += factor * *(const Vector *)(y + k * y_row + v * (per));                               \
-        }                                                                                                                   \
-    }                                                                                                                       \
-    UNROLL for (int r = 0; r < (count); r++)                                                                                \
-        UNROLL for (int v = 0; v < (many); v++) *(Vector *)(c + r * c_row + v * (per)) = sum[r * (many) + v];
-
-INLINE void tile(
-    const int count, const int vectors, long inner, const float *x, long row, long along, const float *y, long y_row,
-    const float *start, long start_row, float *c, long c_row
-) {
-    if (vectors == 2) {
-        TILE_LOOPS(Pair, 2 * LANES, count, 1)
-    } else {
-        TILE_LOOPS(Lanes, LANES, count, vectors)
-    }
-}
-
-#define TILES(count, vectors) tile(count, vectors, inner, x, row, along, y, y_row, start, start_row, c, c_row)
-
-/* All rows of `vectors` vectors of columns, `most` at a time. */
-INLINE void panel(
-    const int most, const int vectors, long rows, long inner, const float *x, long row, long along, const float *y, long y_row,
-    const float *start, long start_row, float *c, long c_row
-) {
-    for (; rows >= most; rows -= most, x += most * row, c += most * c_row, start += start ? most * start_row : 0)
-        TILES(most, vectors);
-    switch (rows) {
-    case 5: TILES(5, vectors); break;
-    case 4: TILES(4, vectors); break;
-    case 3: TILES(3, vectors); break;
-    case 2: TILES(2, vectors); break;
-    case 1: TILES(1, vectors);
-    }
-}
-
-typedef struct {
-    const float *at;
-    long row, along;
-} Matrix;
-
-/* c [rows, columns] = start + x y with x[r][k] at x.at[r * x.row + k * x.along], so that transposes of x cost nothing, and
-   y [inner, columns]. Columns are rounded up to whole vectors, which y and c must have room for. start NULL: zeros. */
-DISPATCH static void multiply(
-    long rows, long columns, long inner, Matrix m, const float *y, long y_row, const float *start, long start_row, float *c,
-    long c_row
-) {
-    const float *x = m.at;
-    const long row = m.row, along = m.along;
-    for (long left; (left = (columns + LANES - 1) / LANES) > 0;) {
-        const int vectors = left == 1 ? 1 : left == 3 ? 3 : 2;
-        if (vectors == 3)
-            panel(4, 3, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
-        else if (vectors == 2)
-            panel(ROWS, 2, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
-        else
-            panel(ROWS, 1, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
-        columns -= vectors * LANES, y += vectors * LANES, c += vectors * LANES, start += start ? vectors * LANES : 0;
-    }
-}
 
 #ifdef __clang__
 #define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -651,50 +581,66 @@ INLINE void sum_blocks(const Work *work, int causal, int adjoint, float *table) 
     }
 }
 
-/* Integrals between each key and the ends of its own block, or their adjoints. */
-INLINE void own_ends(const Attention *w, long item, Work *work, int adjoint) {
-    const long size = w->terms * w->key_width;
-    float sum[work->keys], z[work->keys];
-    for (long j = 0; j < work->blocks; j++) {
-        const Block *block = work->block + j;
-        const float *expand = expansion(w, work, block);
-        const long few = block->terms * w->key_width;
-        for (int side = 0; side < (w->causal ? 1 : 2); side++) {
-            float *ends = side ? work->to_left : work->to_right;
-            memset(sum, 0, work->keys * sizeof(float));
-            if (adjoint) {
-                /* the gradient of a cell is that of all the keys which it lies before */
-                for (long n = 0, i = side ? block->key + block->keys - 1 : block->key; n < block->last - block->first; n++) {
-                    const long at = side ? block->last - 1 - n : block->first + n;
-                    if (side) add_to(few, sum, work->g_moments + at * work->keys);
-                    for (; i >= block->key && i < block->key + block->keys && work->place[i] == at; i += side ? -1 : 1) {
-                        const float *c = w->series + series_at(w, item, i, block->piece);
-                        float local_c[work->keys];
-                        expand_rows(w->key_width, 1, block->terms, w->terms, expand, c, 0, local_c, 0);
-                        for (long d = 0; d < few; d++) sum[d] += ends[i] * local_c[d];
-                    }
-                    if (!side) add_to(few, sum, work->g_moments + at * work->keys);
-                }
-                memset(sum, 0, work->keys * sizeof(float));
-            }
-            for (long n = 0, i = side ? block->key : block->key + block->keys - 1; n < block->last - block->first; n++) {
-                const long at = side ? block->first + n : block->last - 1 - n;
-                if (!side) add_to(few, work->moments + at * work->keys, sum);
-                for (; i >= block->key && i < block->key + block->keys && work->place[i] == at; i += side ? 1 : -1) {
-                    const long place = series_at(w, item, i, block->piece);
-                    memset(z, 0, size * sizeof(float));
-                    add_unexpanded(w->key_width, 1, block->terms, w->terms, expand, sum, 0, z, 0);
-                    float dot = 0;
-                    for (long d = 0; d < size; d++) {
-                        dot += z[d] * w->series[place + d];
-                        if (adjoint) w->g_series[place + d] += ends[i] * z[d];
-                    }
-                    if (!adjoint) ends[i] = dot;
-                }
-                if (side) add_to(few, work->moments + at * work->keys, sum);
-            }
-        }
+/* Moments between the ends of a block and its points. */
+INLINE void find_sides(const Work *work, const Block *block) {
+    const long keys = work->keys, size = block->last - block->first;
+    memset(work->left, 0, keys * sizeof(float)), memset(work->right + size * keys, 0, keys * sizeof(float));
+    for (long n = 0; n < size; n++) {
+        memcpy(work->left + (n + 1) * keys, work->left + n * keys, keys * sizeof(float));
+        add_to(keys, work->moments + (block->first + n) * keys, work->left + (n + 1) * keys);
     }
+    for (long n = size - 1; n >= 0; n--) {
+        memcpy(work->right + n * keys, work->right + (n + 1) * keys, keys * sizeof(float));
+        add_to(keys, work->moments + (block->first + n) * keys, work->right + n * keys);
+    }
+}
+
+/* Its adjoint: a cell lies before all later points, and behind all earlier ones and the one where it begins. */
+INLINE void return_sides(Work *work, const Block *block) {
+    const long keys = work->keys, size = block->last - block->first;
+    float *g_moments = work->g_moments + block->first * keys;
+    for (long n = size - 1; n >= 0; n--) {
+        add_to(keys, work->g_left + (n + 1) * keys, g_moments + n * keys);
+        add_to(keys, work->g_left + (n + 1) * keys, work->g_left + n * keys);
+    }
+    for (long n = 0; n < size; n++) {
+        add_to(keys, work->g_right + n * keys, g_moments + n * keys);
+        add_to(keys, work->g_right + n * keys, work->g_right + (n + 1) * keys);
+    }
+}
+
+/* Integrals between the keys of a block and its ends. */
+INLINE void find_ends(const Attention *w, long item, Work *work, const Block *block) {
+    float c[work->keys];
+    find_sides(work, block);
+    for (long i = block->key; i < block->key + block->keys; i++) {
+        const float *left = work->left + (work->place[i] - block->first) * work->keys, *right = work->right + (left - work->left);
+        const float *series = w->series + series_at(w, item, i, block->piece);
+        expand_rows(w->key_width, 1, block->terms, w->terms, expansion(w, work, block), series, 0, c, 0);
+        work->to_left[i] = work->to_right[i] = 0;
+        for (long d = 0; d < block->terms * w->key_width; d++)
+            work->to_left[i] += c[d] * left[d], work->to_right[i] += c[d] * right[d];
+    }
+}
+
+/* Its adjoint: what was found is now the gradients of it. */
+INLINE void return_ends(const Attention *w, long item, Work *work, const Block *block) {
+    const long size = (block->last - block->first + 1) * work->keys;
+    const float *expand = expansion(w, work, block);
+    float c[work->keys], g_c[work->keys];
+    find_sides(work, block);
+    memset(work->g_left, 0, size * sizeof(float)), memset(work->g_right, 0, size * sizeof(float));
+    for (long i = block->key; i < block->key + block->keys; i++) {
+        const long at = (work->place[i] - block->first) * work->keys, place = series_at(w, item, i, block->piece);
+        const float to_left = w->causal ? 0 : work->to_left[i], to_right = work->to_right[i];
+        expand_rows(w->key_width, 1, block->terms, w->terms, expand, w->series + place, 0, c, 0);
+        for (long d = 0; d < block->terms * w->key_width; d++) {
+            work->g_left[at + d] += to_left * c[d], work->g_right[at + d] += to_right * c[d];
+            g_c[d] = to_left * work->left[at + d] + to_right * work->right[at + d];
+        }
+        add_unexpanded(w->key_width, 1, block->terms, w->terms, expand, g_c, 0, w->g_series + place, 0);
+    }
+    return_sides(work, block);
 }
 
 /* Between observations a causal path is held. What that changes in the last cell of block j, as a functional of the series:
@@ -790,7 +736,7 @@ INLINE void read_head(const Attention *w, long item, Work *work, int backward) {
         whole_block(w, work, block, z);
         multiply(1, length, keys, (Matrix){z, 0, 1}, work->columns + block->piece * keys * row, row, NULL, 0, work->carry + j * row, row);
     }
-    own_ends(w, item, work, 0);
+    for (long j = 0; j < work->blocks; j++) find_ends(w, item, work, work->block + j);
     sum_blocks(work, w->causal, 0, work->carry);
     if (w->when) hold_carry(w, item, work);
 }
@@ -997,20 +943,7 @@ INLINE void divide_used(const Attention *w, long batch, Work *work, const Block 
     }
 }
 
-/* Moments between the ends of a block and its points, and the same for some of its rows. */
-INLINE void find_sides(const Work *work, const Block *block) {
-    const long keys = work->keys, size = block->last - block->first;
-    memset(work->left, 0, keys * sizeof(float)), memset(work->right + size * keys, 0, keys * sizeof(float));
-    for (long n = 0; n < size; n++) {
-        memcpy(work->left + (n + 1) * keys, work->left + n * keys, keys * sizeof(float));
-        add_to(keys, work->moments + (block->first + n) * keys, work->left + (n + 1) * keys);
-    }
-    for (long n = size - 1; n >= 0; n--) {
-        memcpy(work->right + n * keys, work->right + (n + 1) * keys, keys * sizeof(float));
-        add_to(keys, work->moments + (block->first + n) * keys, work->right + n * keys);
-    }
-}
-
+/* The moments between the ends of a block and some of its rows. */
 INLINE void find_row_sides(const Attention *w, long item, const Work *work, const Block *block, long first, long count) {
     const long keys = work->keys, dk = w->key_width, step = w->heads * dk, batch = item / w->heads;
     for (long r = 0; r < count; r++) {
@@ -1230,16 +1163,7 @@ INLINE void backward_block(const Attention *w, long item, Work *work, const Bloc
         sum_inwards(block->keys, size, work->place + block->key, block->first, wide, work->g_pairs, work->run);
         return_series(w, item, work, block, &inside, size, work->g_pairs, moments, g_moments);
     }
-    if (work->blocks == 1) return;
-    /* a cell lies before all later points, and behind all earlier ones and the one where it begins */
-    for (long n = size - 1; n >= 0; n--) {
-        add_to(keys, work->g_left + (n + 1) * keys, g_moments + n * keys);
-        add_to(keys, work->g_left + (n + 1) * keys, work->g_left + n * keys);
-    }
-    for (long n = 0; n < size; n++) {
-        add_to(keys, work->g_right + n * keys, g_moments + n * keys);
-        add_to(keys, work->g_right + n * keys, work->g_right + (n + 1) * keys);
-    }
+    if (work->blocks > 1) return_sides(work, block);
 }
 
 /* The adjoint of the carry from block to block. */
@@ -1264,7 +1188,7 @@ INLINE void return_carry(const Attention *w, long item, Work *work) {
         for (long n = block->first; n < block->last; n++)
             add_to(block->terms * w->key_width, g_total, work->g_moments + n * work->keys);
     }
-    own_ends(w, item, work, 1);
+    for (long j = 0; j < work->blocks; j++) return_ends(w, item, work, work->block + j);
 }
 
 /* Gradients of the path and of the keys themselves, given those of the moments and of the keys' own scores. */
