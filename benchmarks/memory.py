@@ -56,7 +56,7 @@ class Job:
 
     contender: Contender
     shape: Shape
-    backward: bool = True
+    training: bool = True
     at_once: int | None = None
     budget: float = 0.0
     against_ours: bool = False
@@ -126,11 +126,11 @@ def measure_here(job: Job) -> Cost:
 
 def _repeat(job: Job) -> tuple[list[float], list[float]]:
     """Times of the job's call, and of ours in between if they are compared."""
-    call = make_call(job.contender, job.shape, backward=job.backward, at_once=job.at_once)
+    call = make_call(job.contender, job.shape, training=job.training, at_once=job.at_once)
     rival = make_call("ours", job.shape) if job.against_ours else None
     if rival is not None:
         portion = replace(job.shape, batch=job.at_once or job.shape.batch)
-        make_call(job.contender, portion, backward=job.backward)()
+        make_call(job.contender, portion, training=job.training)()
         rival()
     seconds: list[float] = []
     ours: list[float] = []
