@@ -111,6 +111,9 @@ def _limit_memory() -> None:
 
 def measure_here(job: Job) -> Cost:
     """The cost of a job in this process, which has done nothing else."""
+    # of the import: torch loads sympy and more at its first gradient
+    import torch._dynamo  # noqa: F401, PLC0415
+
     forget_peak()
     before = peak_mb()
     try:

@@ -275,10 +275,11 @@ class TestResolution:
         by_degree = [line.errors[1] for line in lines[:3]]
         assert by_degree == sorted(by_degree, reverse=True)
         assert lines[2].resolved > lines[0].resolved > 0
+        assert all(line.safe_tail is None or line.safe_tail > (line.tolerance or 0.0) for line in lines)
 
     @pytest.mark.parametrize(("error", "code"), [(9e-4, 0), (2e-3, 1)])
     def test_command_fails_beyond_the_limit(self, error: float, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        line = resolution.Resolution(5, 3e-3, (0.0,) * 5, (error,) * 5, 1.0, error)
+        line = resolution.Resolution(5, 3e-3, (0.0,) * 5, (error,) * 5, 1.0, error, None)
         monkeypatch.setattr(resolution, "measure", lambda *_: [line])
         result = CliRunner().invoke(app, ["attention", "--resolution", "--quick"])
         assert result.exit_code == code
