@@ -48,7 +48,7 @@ EXPERIMENT = Experiment(
     run=run,
     absent=lambda cell: None if cell.data == "spirals" else not_here(cell),
     repeats=True,
-    ours="headwise",
+    ours="concatnorm",
     note=(
         "concatnorm: the paper's field over all channels; headwise: the same formula for each head's channels. Both "
         "are trained by the recipe of the data set's own table, at the same commit; MIMIC-II with THP's intensity, as "
