@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from shutil import which
 from statistics import median
 from typing import Any
 
@@ -140,8 +142,9 @@ def plan(
     """The table of speed, growth and memory; a sample of them if ``quick``; or only the given shapes."""
     chosen: dict[Shape, tuple[Contender, ...]] = dict.fromkeys(shapes, ("ours", "headwise")) or SHAPES
     if quick and not shapes:
-        short = {shape: names for shape, names in SHAPES.items() if shape.length <= 200}
-        chosen = {shape: tuple(name for name in names if name != "compiled") for shape, names in short.items()}
+        chosen = {shape: names for shape, names in chosen.items() if shape.length <= 200}
+    if quick or which("c++") is None:
+        chosen = {shape: tuple(name for name in names if name != "compiled") for shape, names in chosen.items()}
     return Plan(
         shapes=chosen,
         seeds=QUICK_SEEDS if quick else SEEDS,
@@ -216,7 +219,8 @@ def measure_speed(shape: Shape, names: Sequence[Contender], seeds: Sequence[int]
                 if name != "compiled" or (mode, seed) == ("training", seeds[0]):
                     calls[f"{name} {mode} {seed}"] = make_call(name, shape, seed=seed, training=mode == "training")
     # the first call compiles: in full, whatever an earlier run has left
-    with torch.compiler.config.patch(force_disable_caches=True):  # type: ignore[attr-defined]
+    uncached = torch.compiler.config.patch(force_disable_caches=True)  # type: ignore[attr-defined]
+    with warnings.catch_warnings(action="ignore"), uncached:
         compiling = [timed(call) for name, call in calls.items() if name.startswith("compiled")]
     timings = interleave(calls, budget=budget, at_least=AT_LEAST, warm_up=1)
     rows = []
