@@ -17,7 +17,7 @@ from contiformer.data.catalog import UEA_NAMES
 
 RESULTS = Path("benchmarks/results")
 #: Tables are at least so wide: numbers that are broken over lines cannot be read.
-_WIDTH = 110
+_WIDTH = 120
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout; progress goes to stderr.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: as torch chooses).")]
@@ -50,10 +50,13 @@ def attention(
     pairwise: Annotated[
         bool, typer.Option("--pairwise/--no-pairwise", help="Time the paper's algorithm too: minutes, gigabytes.")
     ] = True,
-    breakdown: Annotated[bool, typer.Option("--breakdown", help="Show the time of each phase.")] = False,
+    resolution: Annotated[
+        bool, typer.Option("--resolution", help="Only the errors behind degree='auto', by degree; no times.")
+    ] = False,
     threads: Threads = None,
     shape: Annotated[
-        list[str] | None, typer.Option(metavar="BxN", help="Batch and length to measure; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="BxN[xDxH]", help="Batch, length, width and heads to measure; may be repeated."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -64,24 +67,32 @@ def attention(
         ),
     ] = None,
 ) -> None:
-    """Forward and backward of continuous attention, against torch's transformer layer and the paper's algorithm.
+    """Training and inference of continuous attention, against torch's transformer layer and the paper's algorithm.
 
     Ratios are taken within one run, the contenders in turn. Then: growth of time and memory with the length.
     """
     from benchmarks import attention as benchmark
     from benchmarks import report
+    from benchmarks import resolution as degrees
 
     try:
         shapes = tuple(benchmark.Shape.parse(text) for text in shape or ())
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--shape") from error
-    plan = benchmark.plan(quick=quick, pairwise=pairwise, threads=threads, shapes=shapes)
     if output is None and not quick and not shapes:
         output = RESULTS
+    if resolution:
+        lines = degrees.measure(
+            degrees.QUICK_SEEDS if quick else degrees.SEEDS, lambda text: typer.echo(text, err=True)
+        )
+        title = "Errors of the output relative to its scale, by degree"
+        document = degrees.document(lines)
+        path = None if output is None else output / "attention-resolution.json"
+        _finish(document, path, as_json, title, degrees.HEADS, degrees.table(lines))
+        raise typer.Exit(int(any(line.largest_error >= degrees.LIMIT for line in lines)))
+    plan = benchmark.plan(quick=quick, pairwise=pairwise, threads=threads, shapes=shapes)
     with report.Progress(plan) as progress:
         results = benchmark.run(plan, progress.notify)
-        if breakdown:
-            results = benchmark.with_breakdown(results, plan, progress.notify)
     if as_json:
         typer.echo(json.dumps(results.document(), indent=2))
     else:
@@ -202,21 +213,23 @@ def choices(
 
 def _finish(
     document: dict[str, Any],
-    path: Path,
+    path: Path | None,
     as_json: bool,
     title: str,
     heads: tuple[str, ...],
     lines: Iterable[tuple[str, ...]],
 ) -> None:
     """Write a document, and show it as JSON or as a table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=1)
-    write_text(path, text + "\n")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text + "\n")
     if as_json:
         typer.echo(text)
         return
     _show(title, heads, lines)
-    typer.echo(f"wrote {path}")
+    if path is not None:
+        typer.echo(f"wrote {path}")
 
 
 def _show(title: str, heads: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> None:

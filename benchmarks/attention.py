@@ -2,56 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from shutil import which
+from statistics import median
 from typing import Any
 
 import torch
 
-from benchmarks.breakdown import Breakdown, break_down, matmul_gflops
-from benchmarks.contenders import SEED, Shape, make_call, output_error
+from benchmarks.contenders import SEED, Contender, Shape, make_call, output_error
 from benchmarks.growth import FULL_GROWTH, QUICK_GROWTH, GrowthPoint, measure_growth
 from benchmarks.machine import machine_facts
 from benchmarks.memory import Job, PairwiseRunner, cost_in_fresh_process
-from benchmarks.timing import interleave
+from benchmarks.timing import Timings, interleave, timed
 from contiformer.machine import busy
 
 #: Seconds to spend on the repeats at one shape.
-BUDGET, QUICK_BUDGET, PAIRWISE_BUDGET = 8.0, 1.0, 5.0
+BUDGET, QUICK_BUDGET, PAIRWISE_BUDGET = 12.0, 1.0, 5.0
+#: A seed is one module and one batch.
+SEEDS, QUICK_SEEDS = 8, 2
+#: Repeats of every seed, however long they take.
+AT_LEAST = 2
+#: The paper's algorithm is timed up to so many pairs; beyond so many the error is that of the first seed.
+PAIRWISE_PAIRS, ORACLE_PAIRS = 200_000, 10_000_000
 
 Notify = Callable[[str], None]
 
 PROTOCOL = (
-    "One forward and one backward pass (gradients of the input and of all parameters, from a random gradient of the "
-    "output) in training mode, float32, dropout 0, times sorted uniform in [0, 1]. ours: ContinuousAttention(d_model, "
-    "n_heads) at its defaults. layer: torch.nn.TransformerEncoderLayer(d_model, n_heads, 4 d_model, dropout=0.0, "
-    "batch_first=True). ours_layer: ContiFormerLayer with the same feed-forward block, so like against like. These "
-    "three take turns after a warm-up; times are medians over the repeats, ratio_to_layer is the median of the ratios "
-    "within each repeat. pairwise: the weights of ours with method='pairwise', rule='linear', step_size=0.1, in "
-    "PyTorch without the kernel for it, as the authors' code is, in a fresh process after a warm-up, the median of its "
-    "repeats (three or more); speedup_over_pairwise is that divided by the median time of ours in the same process, "
-    "taken before each repeat. "
-    "output_error: largest difference from float64 at degree 24 divided by the largest output. peak_mb: most memory "
-    "(2^20 bytes) of ours above the import, in a fresh process."
+    "training: one forward and one backward pass (gradients of the input and of all parameters, from a random gradient "
+    "of the output) in training mode; inference: one forward pass in evaluation mode under no_grad. float32, dropout "
+    "0, times sorted uniform in [0, 1]. ours: ContinuousAttention(d_model, n_heads) at its defaults; headwise: with "
+    "field='headwise'; listing: ours under use_kernels(False); compiled: ours under torch.compile(fullgraph=True), "
+    "without its refinement of the degree, with the first seed only. Beside torch.nn.TransformerEncoderLayer(d_model, "
+    "n_heads, 4 d_model, dropout=0.0, batch_first=True). A seed is one module and one batch. All contenders and seeds "
+    "take turns after a warm-up. A seed's ratio is the median of the ratios within each repeat; ms, layer_ms and "
+    "ratio are medians over the seeds, worst is the largest ratio of a seed divided by their median. pairwise: the "
+    "weights of ours (first seed) with method='pairwise', rule='linear', step_size=0.1, in PyTorch, as the authors' "
+    "code is, in a fresh process after a warm-up, the median of its repeats (three or more); speedup_over_pairwise is "
+    "that divided by the median time of ours in the same process, taken before each repeat. output_error: largest "
+    "difference from float64 at degree 24 divided by the largest output (of at most 4 sequences, at 100 of their "
+    f"observations), the largest over the seeds (beyond {ORACLE_PAIRS} pairs of the first). peak_mb: most memory (2^20 "
+    "bytes) of a training pass above the import, in a fresh process."
 )
 
 
 @dataclass(frozen=True)
-class Row:
-    """Measurements at one shape; None where there is none."""
+class Speed:
+    """Time beside torch's layer: medians over the seeds, and the worst seed's ratio divided by the median."""
 
+    ms: float
+    layer_ms: float
+    ratio: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """Measurements of one contender at one shape; None where there is none."""
+
+    contender: Contender
     batch: int
     length: int
     d_model: int
     n_heads: int
-    ours_ms: float
-    layer_ms: float
-    pairwise_ms: float | None
-    ratio_to_layer: float
-    speedup_over_pairwise: float | None
-    output_error: float
-    peak_mb: float | None
-    ours_layer_ms: float
+    training: Speed
+    inference: Speed | None = None
+    output_error: float | None = None
+    peak_mb: float | None = None
+    pairwise_ms: float | None = None
+    speedup_over_pairwise: float | None = None
+    compile_seconds: float | None = None
 
     @property
     def shape(self) -> Shape:
@@ -59,7 +80,16 @@ class Row:
         return Shape(self.batch, self.length, self.d_model, self.n_heads)
 
 
-SHAPES = (Shape(16, 30), Shape(4, 100), Shape(4, 200), Shape(4, 500), Shape(4, 1000))
+#: Contenders at each shape.
+SHAPES: dict[Shape, tuple[Contender, ...]] = {
+    Shape(16, 30): ("ours",),
+    Shape(4, 100): ("ours", "headwise", "listing", "compiled"),
+    Shape(4, 200): ("ours",),
+    Shape(4, 500): ("ours",),
+    Shape(4, 1000): ("ours",),
+    Shape(1, 8000): ("ours",),
+    Shape(32, 200, 128, 8): ("ours", "headwise"),
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +102,7 @@ class MemoryUse:
     batch: int
     length: int
     d_model: int
-    backward: bool
+    training: bool
     peaks_mb: tuple[float, ...]
 
     @property
@@ -90,8 +120,9 @@ MEMORY_SHAPES = ((Shape(4, 2000, 64), True), (Shape(1, 8000), False))
 class Plan:
     """Measurements to take, and the time for each."""
 
-    shapes: tuple[Shape, ...]
-    pairwise_shapes: frozenset[Shape]
+    shapes: Mapping[Shape, tuple[Contender, ...]]
+    seeds: int
+    pairwise: bool
     budget: float
     pairwise_budget: float
     growth_lengths: tuple[int, ...]
@@ -102,20 +133,22 @@ class Plan:
     @property
     def steps(self) -> int:
         """Number of steps that :func:`run` announces."""
-        return 3 * len(self.shapes) + len(self.growth_lengths) + len(self.memory_shapes)
+        return 2 * len(self.shapes) + len(self.growth_lengths) + len(self.memory_shapes)
 
 
 def plan(
-    *, quick: bool = False, pairwise: bool = True, threads: int | None = None, shapes: tuple[Shape, ...] = ()
+    *, quick: bool = False, pairwise: bool = True, threads: int | None = None, shapes: Sequence[Shape] = ()
 ) -> Plan:
     """The table of speed, growth and memory; a sample of them if ``quick``; or only the given shapes."""
-    chosen = shapes or SHAPES
-    with_pairwise = [shape for shape in chosen if shape.length <= 200] if pairwise else []
+    chosen: dict[Shape, tuple[Contender, ...]] = dict.fromkeys(shapes, ("ours", "headwise")) or SHAPES
     if quick and not shapes:
-        with_pairwise = with_pairwise[:1]
+        chosen = {shape: names for shape, names in chosen.items() if shape.length <= 200}
+    if quick or which("c++") is None:
+        chosen = {shape: tuple(name for name in names if name != "compiled") for shape, names in chosen.items()}
     return Plan(
         shapes=chosen,
-        pairwise_shapes=frozenset(with_pairwise),
+        seeds=QUICK_SEEDS if quick else SEEDS,
+        pairwise=pairwise,
         budget=QUICK_BUDGET if quick else BUDGET,
         pairwise_budget=0.0 if quick else PAIRWISE_BUDGET,
         growth_lengths=() if shapes else QUICK_GROWTH if quick else FULL_GROWTH,
@@ -130,25 +163,22 @@ class Results:
     """Everything that one run measured."""
 
     machine: dict[str, Any]
+    seeds: int
     rows: tuple[Row, ...]
-    spreads: tuple[dict[str, Any], ...]
     growth: tuple[GrowthPoint, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
-    breakdown: tuple[Breakdown, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The results for JSON."""
         return {
             "machine": self.machine,
-            "seed": SEED,
+            "seeds": list(range(SEED, SEED + self.seeds)),
             "protocol": PROTOCOL,
             "notes": list(self.notes),
             "rows": [asdict(row) for row in self.rows],
-            "spreads": list(self.spreads),
             "growth": [asdict(point) for point in self.growth],
             "memory": [{**asdict(use), "peak_mb": use.peak_mb} for use in self.memory],
-            "breakdown": [part.document() for part in self.breakdown],
         }
 
 
@@ -157,50 +187,59 @@ def run(plan: Plan, notify: Notify = lambda _: None) -> Results:
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     facts = machine_facts()
-    rows, spreads = [], []
     notes = [f"the machine was busy before this began (load {facts['load']}): the times mean little"] if busy() else []
-    runner = None
-    for shape in plan.shapes:
-        row, spread = measure_speed(shape, plan.budget, notify)
-        notify(f"{shape}: memory")
-        row = replace(row, peak_mb=cost_in_fresh_process(Job("ours", shape, threads=plan.threads)).peak_mb)
-        notify(f"{shape}: pairwise" if shape in plan.pairwise_shapes else f"{shape}: done")
-        if shape in plan.pairwise_shapes:
-            runner = runner or PairwiseRunner.probe(plan.threads)
-            row, note = with_pairwise(row, runner, plan.pairwise_budget)
-            notes += [note] if note else []
-        rows.append(row)
-        spreads.append(spread)
+    rows: list[Row] = []
+    # the paper's algorithm last: memory that it was given makes the machine slower for a while
+    for shape, names in plan.shapes.items():
+        notify(f"{shape}: time")
+        rows += measure_speed(shape, names, range(SEED, SEED + plan.seeds), plan.budget)
     growth = measure_growth(plan.growth_lengths, plan.growth_pairwise, plan.threads, notify)
     memory = tuple(measure_memory(*one, plan.threads, notify) for one in plan.memory_shapes)
-    return Results(facts, tuple(rows), tuple(spreads), growth, memory, notes=tuple(notes))
+    runner = None
+    for number, row in enumerate(rows):
+        if row.contender not in ("ours", "headwise"):
+            continue
+        if row.contender == "ours":
+            notify(f"{row.shape}: memory, pairwise")
+        peak = cost_in_fresh_process(Job(row.contender, row.shape, threads=plan.threads)).peak_mb
+        rows[number] = replace(row, peak_mb=peak)
+        if plan.pairwise and row.contender == "ours" and row.shape.pairs <= PAIRWISE_PAIRS:
+            runner = runner or PairwiseRunner.probe(plan.threads)
+            rows[number], note = with_pairwise(rows[number], runner, plan.pairwise_budget)
+            notes += [note] if note else []
+    return Results(facts, plan.seeds, tuple(rows), growth, memory, tuple(notes))
 
 
-def measure_speed(shape: Shape, budget: float, notify: Notify = lambda _: None) -> tuple[Row, dict[str, Any]]:
-    """Time ours, our whole layer and torch's in turn; also how much the times of each scatter."""
-    notify(f"{shape}: time")
-    timings = interleave(
-        {
-            "ours": make_call("ours", shape),
-            "layer": make_call("layer", shape),
-            "ours_layer": make_call("ours_layer", shape),
-        },
-        budget=budget,
-    )
-    row = Row(
-        **asdict(shape),
-        ours_ms=timings.milliseconds("ours"),
-        layer_ms=timings.milliseconds("layer"),
-        pairwise_ms=None,
-        ratio_to_layer=timings.ratio("ours", "layer"),
-        speedup_over_pairwise=None,
-        output_error=output_error(shape),
-        peak_mb=None,
-        ours_layer_ms=timings.milliseconds("ours_layer"),
-    )
-    fastest = {f"{name}_fastest_ms": timings.fastest_milliseconds(name) for name in timings.seconds}
-    spread = {**asdict(shape), "repeats": timings.repeats, **fastest}
-    return row, spread | {"layer_ratio_to_layer": timings.ratio("ours_layer", "layer")}
+def measure_speed(shape: Shape, names: Sequence[Contender], seeds: Sequence[int], budget: float) -> list[Row]:
+    """Time the contenders and torch's layer in turn, in training and in inference."""
+    calls: dict[str, Callable[[], None]] = {}
+    for seed in seeds:
+        for mode in ("training", "inference"):
+            for name in (*names, "layer"):
+                if name != "compiled" or (mode, seed) == ("training", seeds[0]):
+                    calls[f"{name} {mode} {seed}"] = make_call(name, shape, seed=seed, training=mode == "training")
+    # the first call compiles: in full, whatever an earlier run has left
+    uncached = torch.compiler.config.patch(force_disable_caches=True)  # type: ignore[attr-defined]
+    with warnings.catch_warnings(action="ignore"), uncached:
+        compiling = [timed(call) for name, call in calls.items() if name.startswith("compiled")]
+    timings = interleave(calls, budget=budget, at_least=AT_LEAST, warm_up=1)
+    rows = []
+    for name in names:
+        if name == "compiled":
+            speed = _speed(timings, name, "training", seeds[:1])
+            rows.append(Row(name, **asdict(shape), training=speed, compile_seconds=sum(compiling)))
+            continue
+        judged = seeds if shape.pairs <= ORACLE_PAIRS else seeds[:1]
+        error = max(output_error(name, shape, seed) for seed in judged)
+        training, inference = (_speed(timings, name, mode, seeds) for mode in ("training", "inference"))
+        rows.append(Row(name, **asdict(shape), training=training, inference=inference, output_error=error))
+    return rows
+
+
+def _speed(timings: Timings, name: str, mode: str, seeds: Sequence[int]) -> Speed:
+    ratios = [timings.ratio(f"{name} {mode} {seed}", to=f"layer {mode} {seed}") for seed in seeds]
+    ours, layer = (median(timings.milliseconds(f"{one} {mode} {seed}") for seed in seeds) for one in (name, "layer"))
+    return Speed(ours, layer, median(ratios), max(ratios) / median(ratios))
 
 
 def with_pairwise(row: Row, runner: PairwiseRunner, budget: float) -> tuple[Row, str | None]:
@@ -220,24 +259,11 @@ def with_pairwise(row: Row, runner: PairwiseRunner, budget: float) -> tuple[Row,
 
 
 def measure_memory(
-    shape: Shape, backward: bool, threads: int | None = None, notify: Notify = lambda _: None
+    shape: Shape, training: bool, threads: int | None = None, notify: Notify = lambda _: None
 ) -> MemoryUse:
     """Peak memory of ours at a large shape, :data:`MEMORY_REPEATS` times."""
-    notify(f"{shape}, d_model {shape.d_model}: memory")
-    job = Job("ours", shape, backward, threads=threads)
+    notify(f"{shape}: memory")
+    job = Job("ours", shape, training, threads=threads)
     peaks = [cost_in_fresh_process(job).peak_mb for _ in range(MEMORY_REPEATS)]
     known = tuple(peak for peak in peaks if peak is not None)
-    return MemoryUse(shape.batch, shape.length, shape.d_model, backward, known)
-
-
-def with_breakdown(results: Results, plan: Plan, notify: Notify = lambda _: None) -> Results:
-    """The results with the time of each phase at every shape."""
-    limit = matmul_gflops()
-    parts = []
-    for shape in plan.shapes:
-        notify(f"{shape}: breakdown")
-        parts.append(break_down(shape, limit, plan.budget / 4))
-    return replace(results, breakdown=tuple(parts))
-
-
-ROW_KEYS = tuple(f.name for f in fields(Row))
+    return MemoryUse(shape.batch, shape.length, shape.d_model, training, known)

@@ -56,7 +56,7 @@ class Job:
 
     contender: Contender
     shape: Shape
-    backward: bool = True
+    training: bool = True
     at_once: int | None = None
     budget: float = 0.0
     against_ours: bool = False
@@ -111,6 +111,9 @@ def _limit_memory() -> None:
 
 def measure_here(job: Job) -> Cost:
     """The cost of a job in this process, which has done nothing else."""
+    # of the import: torch loads sympy and more at its first gradient
+    import torch._dynamo  # noqa: F401, PLC0415
+
     forget_peak()
     before = peak_mb()
     try:
@@ -126,11 +129,11 @@ def measure_here(job: Job) -> Cost:
 
 def _repeat(job: Job) -> tuple[list[float], list[float]]:
     """Times of the job's call, and of ours in between if they are compared."""
-    call = make_call(job.contender, job.shape, backward=job.backward, at_once=job.at_once)
+    call = make_call(job.contender, job.shape, training=job.training, at_once=job.at_once)
     rival = make_call("ours", job.shape) if job.against_ours else None
     if rival is not None:
         portion = replace(job.shape, batch=job.at_once or job.shape.batch)
-        make_call(job.contender, portion, backward=job.backward)()
+        make_call(job.contender, portion, training=job.training)()
         rival()
     seconds: list[float] = []
     ours: list[float] = []

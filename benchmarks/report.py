@@ -14,22 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from benchmarks.attention import Plan, Results
-from benchmarks.breakdown import Breakdown
+from benchmarks.attention import Plan, Results, Row, Speed
 from benchmarks.contenders import Contender
 from benchmarks.growth import GrowthPoint, draw_growth
 
 NAMES: dict[Contender, str] = {"ours": "ours", "layer": "torch layer", "pairwise": "pairwise"}
 NOTHING = "-"
 SPEED_COLUMNS = (
-    "ours\nms",
-    "layer\nms",
-    "ratio\nto layer",
-    "ours in\na layer",
-    "pairwise\nms",
-    "faster than\npairwise",
-    "error",
-    "peak\nMB",
+    *("training\nms", "layer\nms", "ratio", "worst\nseed", "inference\nms", "layer\nms", "ratio", "worst\nseed"),
+    *("error", "peak\nMB", "pairwise\nms", "faster"),
 )
 
 
@@ -73,39 +66,48 @@ def show(results: Results, console: Console | None = None) -> None:
     if results.growth:
         console.print(growth_table(results.growth))
     for use in results.memory:
-        passes = "forward + backward" if use.backward else "forward"
+        passes = "training" if use.training else "inference"
         peak = "not known" if use.peak_mb is None else " / ".join(f"{one:.0f}" for one in use.peaks_mb) + " MB"
         console.print(f"memory, {use.batch} x {use.length}, d_model {use.d_model}, {passes}: {peak}")
-    for part in results.breakdown:
-        console.print(breakdown_table(part))
+    for row in results.rows:
+        if row.compile_seconds is not None:
+            console.print(f"compiled at {row.shape}: the first call took {row.compile_seconds:.0f} s")
 
 
 def speed_table(results: Results) -> Table:
-    """One line for each shape."""
-    table = _table("One forward and backward pass, d_model 32, 4 heads")
-    table.add_column("batch x\nlength", no_wrap=True)
+    """One line for each shape and contender."""
+    table = _table(f"Beside torch's transformer layer, medians over {results.seeds} seeds")
+    table.add_column("batch x length", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for name in SPEED_COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
     for row in results.rows:
-        speedup = row.speedup_over_pairwise
-        table.add_row(
-            str(row.shape),
-            _short(row.ours_ms),
-            _short(row.layer_ms),
-            f"{row.ratio_to_layer:.1f}x",
-            _short(row.ours_layer_ms),
-            _short(row.pairwise_ms),
-            NOTHING if speedup is None else f"{speedup:.0f}x",
-            f"{row.output_error:.0e}",
-            NOTHING if row.peak_mb is None else f"{row.peak_mb:.0f}",
-        )
+        table.add_row(str(row.shape), row.contender, *_fields(row))
     return table
+
+
+def _fields(row: Row) -> list[str]:
+    error, faster = row.output_error, row.speedup_over_pairwise
+    return [
+        *_speed(row.training),
+        *_speed(row.inference),
+        NOTHING if error is None else f"{error:.0e}",
+        NOTHING if row.peak_mb is None else f"{row.peak_mb:.0f}",
+        _short(row.pairwise_ms),
+        NOTHING if faster is None else f"{faster:.0f}x",
+    ]
+
+
+def _speed(speed: Speed | None) -> list[str]:
+    if speed is None:
+        return [NOTHING] * 4
+    return [_short(speed.ms), _short(speed.layer_ms), f"{speed.ratio:.2f}", f"{speed.worst:.2f}"]
 
 
 def _wide_console() -> Console:
     """A console; for a file or a pipe, which has no width of its own, wide enough that nothing is cut off."""
     console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, 100))
+    return console if console.is_terminal else Console(width=max(console.width, 130))
 
 
 def _table(title: str) -> Table:
@@ -127,27 +129,6 @@ def growth_table(points: tuple[GrowthPoint, ...]) -> Table:
             point = by_place.get((name, length))
             cells += [NOTHING, NOTHING] if point is None else [_short(point.milliseconds), _short(point.peak_mb)]
         table.add_row(str(length), *cells)
-    return table
-
-
-def breakdown_table(part: Breakdown) -> Table:
-    """Time by phase at one shape."""
-    title = f"Where the time goes, {part.shape} (products at {part.limit_gflops:.0f} Gflop/s at best)"
-    table = _table(title)
-    table.add_column("phase", no_wrap=True)
-    for name in ("ms", "share", "Gflop", "ms at\nlimit", "of the\nlimit"):
-        table.add_column(name, justify="right", no_wrap=True)
-    total = part.total
-    for cost in (*part.phases, total):
-        table.add_row(
-            cost.phase,
-            _short(cost.milliseconds),
-            f"{cost.milliseconds / max(total.milliseconds, 1e-9):.0%}",
-            f"{cost.gflop:.3f}",
-            f"{cost.milliseconds_at_limit:.2f}",
-            f"{cost.milliseconds_at_limit / max(cost.milliseconds, 1e-9):.0%}",
-            style="bold" if cost is total else None,
-        )
     return table
 
 

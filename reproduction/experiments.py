@@ -179,6 +179,7 @@ EXPERIMENTS: dict[str, str] = {
     "step-size-short": "step_size:SHORT",
     "step-size-scores": "step_size:SCORES",
     "field": "ablations:FIELD",
+    "headwise": "headwise:EXPERIMENT",
     "dropout": "ablations:DROPOUT",
     "time-normalisation": "ablations:TIME_NORMALISATION",
     "theorem": "theorem:EXPERIMENT",

@@ -36,9 +36,14 @@ def grid(protocol: Protocol) -> list[Cell]:
 
 
 def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
+    """``Interpolator(backbone=...)`` by the recipe of the spirals."""
+    return train(cell, cell.model, budget, verbose)
+
+
+def train(cell: Cell, backbone: str, budget: Budget, verbose: int, **changes: Any) -> Outcome:
     """Errors in the first half, where points are observed, and in the second, where none are."""
     alpha = float(cell.setting.removeprefix("alpha"))
-    model = fit_spirals(cell.model, alpha, cell.seed, verbose, **(QUICK if budget == "quick" else {}))
+    model = fit_spirals(backbone, alpha, cell.seed, verbose, **changes, **(QUICK if budget == "quick" else {}))
     errors = spiral_errors(model, spiral_splits(alpha, cell.seed)[2])
     return Outcome(errors, configuration(model), {"validation": model.metrics_["validation"]})
 

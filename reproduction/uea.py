@@ -76,9 +76,14 @@ def grid(protocol: Protocol) -> list[Cell]:
 
 def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """``Classifier(backbone=...)`` with its defaults, the same for all models."""
+    return train(cell, {"backbone": cell.model}, budget, verbose)
+
+
+def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int) -> Outcome:
+    """Train a Classifier with these options on the training part, evaluate it on the test part."""
     drop = int(cell.setting.removeprefix("drop")) / 100
     train, test = (drop_points(load_uea(cell.data, part), drop, cell.seed) for part in ("train", "test"))
-    options: dict[str, Any] = {"backbone": cell.model, "seed": cell.seed, **(QUICK if budget == "quick" else {})}
+    options = {**options, "seed": cell.seed, **(QUICK if budget == "quick" else {})}
     if cell.protocol == "honest":
         model = Classifier.from_options(**options, verbose=verbose).fit(train).require_complete()
         metrics = model.evaluate(test)

@@ -15,19 +15,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks import attention, growth, memory
+from benchmarks import attention, growth, memory, resolution
 from benchmarks.__main__ import app
-from benchmarks.breakdown import PHASES, Ledger, ProductCounter, break_down, watched
-from benchmarks.contenders import Data, Shape, make_call, make_module
+from benchmarks.contenders import Contender, Data, Shape, make_call, make_module, output_error
 from benchmarks.memory import TOO_LARGE, Cost, Job, cost_in_fresh_process, measure_here
 from benchmarks.timing import Timings, interleave
 from contiformer.nn import attention as layers
 
 TINY = Shape(2, 8)
-KEYS = [
-    *("batch", "length", "d_model", "n_heads", "ours_ms", "layer_ms", "pairwise_ms"),
-    *("ratio_to_layer", "speedup_over_pairwise", "output_error", "peak_mb"),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +50,8 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch, no_processes: list[Job]) -> list[Job]:
     """The whole benchmark on one tiny shape and two lengths."""
-    monkeypatch.setattr(attention, "SHAPES", (TINY,))
+    monkeypatch.setattr(attention, "SHAPES", {TINY: ("ours", "headwise", "listing")})
+    monkeypatch.setattr(attention, "SEEDS", 2)
     monkeypatch.setattr(attention, "FULL_GROWTH", (4, 8))
     monkeypatch.setattr(attention, "QUICK_GROWTH", (4,))
     monkeypatch.setattr(attention, "MEMORY_SHAPES", ((TINY, False),))
@@ -101,9 +97,10 @@ class TestTiming:
 
 
 class TestContenders:
-    def test_ours_and_pairwise_share_weights(self) -> None:
-        ours, pairwise = make_module("ours", TINY), make_module("pairwise", TINY)
-        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), pairwise.parameters(), strict=True))
+    @pytest.mark.parametrize("contender", ["listing", "pairwise"])
+    def test_algorithms_share_the_weights(self, contender: Contender) -> None:
+        ours, other = make_module("ours", TINY), make_module(contender, TINY)
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), other.parameters(), strict=True))
         assert ours.training
 
     def test_data_are_the_same_every_time_and_sorted(self) -> None:
@@ -112,6 +109,11 @@ class TestContenders:
         assert torch.equal(first.times, second.times)
         assert (first.times.diff(dim=1) > 0).all()
 
+    def test_a_seed_is_one_module_and_one_batch(self) -> None:
+        assert not torch.equal(Data.of(TINY, 1).x, Data.of(TINY, 2).x)
+        first, second = (make_module("ours", TINY, seed).state_dict() for seed in (1, 2))
+        assert not torch.equal(first["q_proj.weight"], second["q_proj.weight"])
+
     def test_building_leaves_the_random_state_alone(self) -> None:
         before = torch.get_rng_state()
         make_call("layer", TINY)
@@ -119,32 +121,67 @@ class TestContenders:
 
     @pytest.mark.parametrize("at_once", [None, 1])
     def test_every_contender_runs(self, at_once: int | None) -> None:
-        for contender in ("ours", "ours_layer", "layer", "pairwise"):
+        for contender in ("ours", "headwise", "listing", "layer", "pairwise"):
             make_call(contender, Shape(2, 3), at_once=at_once)()
+            make_call(contender, Shape(2, 3), at_once=at_once, training=False)()
 
-    @pytest.mark.parametrize("text", ["", "4", "4x", "0x5", "4x-1", "4x5x6"])
-    def test_shapes_that_are_none(self, text: str) -> None:
+    def test_listing_is_timed_without_the_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        listed: list[Any] = []
+        real = layers.attend
+        monkeypatch.setattr(layers, "attend", lambda *given, **named: listed.append(1) or real(*given, **named))
+        make_call("listing", TINY)()
+        assert listed
+
+    @pytest.mark.parametrize("contender", ["ours", "headwise", "listing"])
+    def test_output_error(self, contender: Contender) -> None:
+        # longer than the rows that are judged
+        assert 0 < output_error(contender, Shape(1, 230), 1) < 1e-3
+
+    @pytest.mark.parametrize("text", ["", "4", "4x", "0x5", "4x-1", "4x5x6", "4x5x6x7x8", "4x5x10x4"])
+    def test_shapes_that_are_rejected(self, text: str) -> None:
         with pytest.raises(ValueError, match="BATCHxLENGTH"):
             Shape.parse(text)
 
-    def test_shapes_that_are(self) -> None:
+    def test_shapes_that_are_accepted(self) -> None:
         assert Shape.parse("4x100") == Shape(4, 100)
+        assert Shape.parse("32x200x128x8") == Shape(32, 200, 128, 8)
+        assert str(Shape(32, 200, 128, 8)) == "32 x 200, width 128"
 
 
 class TestRows:
-    def test_measured_row(self) -> None:
-        row, spread = attention.measure_speed(TINY, budget=0.0)
-        assert row.shape == TINY
-        assert min(row.ours_ms, row.layer_ms, row.ours_layer_ms, row.ratio_to_layer) > 0
-        assert 0 < row.output_error < 1e-3
-        assert spread["repeats"] >= 1
+    def test_measured_rows(self) -> None:
+        rows = attention.measure_speed(TINY, ("ours", "headwise"), (1, 2, 3), budget=0.0)
+        assert [row.contender for row in rows] == ["ours", "headwise"]
+        for row in rows:
+            assert row.shape == TINY
+            assert row.output_error is not None
+            assert 0 < row.output_error < 1e-3
+            for speed in (row.training, row.inference):
+                assert speed is not None
+                assert min(speed.ms, speed.layer_ms, speed.ratio) > 0
+                assert speed.worst >= 1
 
-    def test_keys(self) -> None:
-        assert [key for key in attention.ROW_KEYS if key != "ours_layer_ms"] == KEYS
+    def test_worst_seed_beside_the_median(self) -> None:
+        times = {f"{name} training {seed}": [1.0] for name in ("ours", "layer") for seed in range(3)}
+        speed = attention._speed(Timings(times | {"ours training 2": [3.0]}), "ours", "training", range(3))
+        assert speed == attention.Speed(1000.0, 1000.0, 1.0, 3.0)
+
+    def test_compiled_is_measured_once_and_its_compilation_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made: list[tuple[str, int, bool]] = []
+
+        def call(contender: Contender, shape: Shape, *, seed: int, training: bool) -> Any:
+            made.append((contender, seed, training))
+            return lambda: None
+
+        monkeypatch.setattr(attention, "make_call", call)
+        (row,) = attention.measure_speed(TINY, ("compiled",), (1, 2), budget=0.0)
+        assert [one for one in made if one[0] == "compiled"] == [("compiled", 1, True)]
+        assert row.compile_seconds is not None
+        assert row.inference is None
 
     def test_pairwise_in_portions_says_so(self, monkeypatch: pytest.MonkeyPatch, no_processes: list[Job]) -> None:
         monkeypatch.setattr(memory, "available_mb", lambda: 100.0)
-        row, _ = attention.measure_speed(TINY, budget=0.0)
+        (row,) = attention.measure_speed(TINY, ("ours",), (1,), budget=0.0)
         runner = memory.PairwiseRunner(mb_per_pair=1.0)
         row, note = attention.with_pairwise(row, runner, 0.0)
         assert no_processes[-1].at_once == 1
@@ -161,7 +198,7 @@ class TestRows:
             return Cost(None, None, problem=TOO_LARGE)
 
         monkeypatch.setattr(memory, "cost_in_fresh_process", fail)
-        row = attention.Row(4, 8, 32, 4, 1.0, 1.0, None, 1.0, None, 0.0, None, 1.0)
+        row = attention.Row("ours", 4, 8, 32, 4, attention.Speed(1.0, 1.0, 1.0, 1.0))
         same, note = attention.with_pairwise(row, memory.PairwiseRunner(0.0), 0.0)
         assert tried == [4, 2, 1]
         assert same == row
@@ -176,7 +213,7 @@ class TestMemory:
         assert cost.peak_mb is None or cost.peak_mb > 0
 
     def test_here_and_repeated(self) -> None:
-        assert measure_here(Job("layer", TINY, backward=False, budget=0.01)).problem is None
+        assert measure_here(Job("layer", TINY, training=False, budget=0.01)).problem is None
 
     def test_against_ours(self) -> None:
         cost = measure_here(Job("pairwise", TINY, at_once=1, against_ours=True))
@@ -229,37 +266,24 @@ class TestGrowth:
         assert not growth.can_follow([], Shape(1, 50), runner)
 
 
-class TestBreakdown:
-    def test_phases_add_up(self) -> None:
-        part = break_down(Shape(2, 80), limit_gflops=100.0, budget=0.0)
-        assert [cost.phase for cost in part.phases] == list(PHASES)
-        assert all(cost.milliseconds >= 0 and cost.gflop >= 0 for cost in part.phases)
-        assert part.total.gflop == pytest.approx(sum(cost.gflop for cost in part.phases))
-        by_phase = {cost.phase: cost for cost in part.phases}
-        assert by_phase["ODE"].gflop > 0
-        # operations are counted in the listing, whose backward pass autograd makes without names
-        assert sum(cost.gflop for phase, cost in by_phase.items() if phase.startswith("backward")) > 0
+class TestResolution:
+    def test_resolved_sequences_are_accurate(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(resolution, "SHAPES", (Shape(2, 20, 16, 2),))
+        lines = resolution.measure(seeds=2)
+        assert [line.degree for line in lines] == [5, 7, 15, "auto"]
+        assert all(line.largest_error < resolution.LIMIT for line in lines)
+        by_degree = [line.errors[1] for line in lines[:3]]
+        assert by_degree == sorted(by_degree, reverse=True)
+        assert lines[2].resolved > lines[0].resolved > 0
+        assert all(line.safe_tail is None or line.safe_tail > (line.tolerance or 0.0) for line in lines)
 
-    def test_implementation_is_put_back(self) -> None:
-        before = layers.attend
-        with watched(Ledger(count().__next__)):
-            assert layers.attend is not before
-        assert layers.attend is before
-
-    def test_innermost_phase_gains(self) -> None:
-        ledger = Ledger(count().__next__)
-        inner = ledger.wrap(lambda: None, "inner")
-        ledger.wrap(inner, "outer")()
-        assert ledger.gained["inner"] == 1
-        assert ledger.gained["outer"] == 2
-
-    def test_products_are_counted(self) -> None:
-        a, b = torch.rand(3, 4), torch.rand(4, 5)
-        with ProductCounter() as counter:
-            a @ b
-            torch.rand(2, 3, 5).baddbmm_(a.expand(2, -1, -1), b.expand(2, -1, -1))
-            a @ b[:, 0]
-        assert counter.operations == 2 * (60 + 120 + 12)
+    @pytest.mark.parametrize(("error", "code"), [(9e-4, 0), (2e-3, 1)])
+    def test_command_fails_beyond_the_limit(self, error: float, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        line = resolution.Resolution(5, 3e-3, (0.0,) * 5, (error,) * 5, 1.0, error, None)
+        monkeypatch.setattr(resolution, "measure", lambda *_: [line])
+        result = CliRunner().invoke(app, ["attention", "--resolution", "--quick"])
+        assert result.exit_code == code
+        assert "0.003" in result.output
 
 
 class TestCommand:
@@ -273,7 +297,8 @@ class TestCommand:
             warnings.simplefilter("error", UserWarning)
             result = self.run("--json", "--quick", "--threads", "1")
         document = json.loads(result.stdout)
-        assert [list(row) for row in document["rows"]] == [[*KEYS, "ours_layer_ms"]]
+        assert [row["contender"] for row in document["rows"]] == ["ours", "headwise", "listing"]
+        assert {"ms", "layer_ms", "ratio", "worst"} == set(document["rows"][0]["training"])
         assert document["machine"]["threads"] == 1
         assert {"cpu", "torch", "python", "date", "commit"} <= set(document["machine"])
         assert document["protocol"]
@@ -282,9 +307,9 @@ class TestCommand:
 
     def test_everything_is_shown_and_written(self, short: list[Job], tmp_path: Path) -> None:
         pytest.importorskip("matplotlib")
-        result = self.run("--output", str(tmp_path), "--breakdown")
-        assert "memory, 2 x 8, d_model 32, forward: " in result.stdout
-        assert "backward: ODE" in result.stdout
+        result = self.run("--output", str(tmp_path))
+        assert "memory, 2 x 8, d_model 32, inference: " in result.stdout
+        assert "headwise" in result.stdout
         assert sorted(path.name for path in tmp_path.iterdir()) == ["attention.json", "growth.csv", "growth.png"]
         document = json.loads((tmp_path / "attention.json").read_text())
         assert len(document["memory"]) == 1
@@ -314,8 +339,9 @@ class TestCommand:
 
     def test_own_shapes_write_nothing(self, short: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
-        document = json.loads(self.run("--json", "--shape", "1x3", "--shape", "2x4").stdout)
-        assert [(row["batch"], row["length"]) for row in document["rows"]] == [(1, 3), (2, 4)]
+        document = json.loads(self.run("--json", "--shape", "1x3", "--shape", "2x4x16x2").stdout)
+        shapes = [(row["batch"], row["length"], row["d_model"], row["n_heads"]) for row in document["rows"]]
+        assert shapes[::2] == shapes[1::2] == [(1, 3, 32, 4), (2, 4, 16, 2)]
         assert not document["growth"]
         assert not list(tmp_path.iterdir())
 

@@ -11,7 +11,7 @@ from benchmarks.recipes import plane_errors
 from contiformer.data.catalog import storage
 from contiformer.data.synthetic import hawkes_set, oscillator_set
 from contiformer.nn import attention
-from reproduction import ablations, events, experiments, pendulum, spirals, step_size, theorem, uea
+from reproduction import ablations, events, experiments, headwise, pendulum, spirals, step_size, theorem, uea
 from reproduction.experiments import Cell, _not_here, best_epoch, not_here
 from reproduction.paper import printed
 from reproduction.running import run_cells
@@ -106,6 +106,18 @@ def test_every_variant_of_an_ablation_can_be_trained_and_differs(table, monkeypa
     assert np.isfinite(list(found.values())).all()
     first, *others = found.values()
     assert all(abs(first - other) > 1e-9 for other in others)
+
+
+def test_headwise_differs_from_the_paper_in_the_field_alone(small_series, monkeypatch):
+    monkeypatch.setattr(spirals, "QUICK", {"min_steps": 2})
+    for data, setting in (("Libras", "drop30"), ("spirals", "alpha0.02")):
+        ours, paper = (
+            headwise.run(Cell("headwise", data, setting, field, 0), "quick", 0).configuration["backbone_options"]
+            for field in ("headwise", "concatnorm")
+        )
+        assert ours.pop("field") == "headwise"
+        assert paper.pop("field") == "concatnorm"
+        assert ours == paper
 
 
 @pytest.mark.parametrize("table", ["events-significance", *ablations.DEFAULTS])
