@@ -115,7 +115,7 @@ def bench_stream(history: int, budget: float) -> dict[str, Any]:
     whole = EventSequence.of(times, types)
     # learned from sequences as long as the history: a pass over what is longer than all of them costs more
     same = EventSet([whole] * 2, num_types=4)
-    training = TrainingOptions(max_epochs=1, min_steps=0, verbose=0)
+    training = TrainingOptions(max_epochs=1, verbose=0)
     predictor = EventPredictor(d_model=WIDTH, n_layers=1, training=training).fit(same)
     batch = collate_events([predictor.scaling_.apply_to(whole)])
     model = predictor.tasks_[0].model.eval()

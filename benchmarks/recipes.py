@@ -25,7 +25,7 @@ SPIRALS_OPTIONS: dict[str, Any] = {
     "batch_size": 16,
     "keep": "best",
     "min_steps": 1200,
-    "max_epochs": 1,
+    "epochs": 1,
     "patience": 1.0,
 }
 #: ContiFormer's own options, all by validation error.
@@ -42,7 +42,7 @@ SPIRALS_OWN_OPTIONS: dict[str, dict[str, Any]] = {
     "contiformer": {"n_layers": 2, "learning_rate": 0.01, "backbone_options": {"interpolation": "cubic"}}
 }
 #: By validation error: a second layer fits better than one, at less than half as much time again.
-PENDULUM_OPTIONS: dict[str, Any] = {"dropout": 0.1, "max_epochs": 16}
+PENDULUM_OPTIONS: dict[str, Any] = {"dropout": 0.1, "epochs": 16}
 #: Layers of the pendulum's models; others have as many as their papers.
 PENDULUM_LAYERS = {"contiformer": 2}
 

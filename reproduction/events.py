@@ -49,7 +49,7 @@ VERSION = 1
 #: The paper's test of significance: these models, ten seeds.
 SIGNIFICANCE_DATA = ("Synthetic", "BookOrder")
 SIGNIFICANCE_MODELS = ("contiformer", "gru_dt", "nstka", "ode_rnn", "rmtpp", "sahp", "thp")
-QUICK: dict[str, Any] = {"min_steps": 150, "max_epochs": 4}
+QUICK: dict[str, Any] = {"min_steps": 150, "epochs": 4}
 METRICS = (
     Metric("log_likelihood", "log-likelihood", "max"),
     Metric("accuracy", "accuracy", "max"),

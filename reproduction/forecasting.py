@@ -92,7 +92,8 @@ def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
         evaluate, epochs = trained.evaluate, trained.history
         validated, used = trained.validation, trained.configuration
     else:
-        options |= {"min_steps": QUICK_STEPS} if budget == "quick" else {}
+        if budget == "quick":
+            options |= {"epochs": options.pop("max_epochs"), "min_steps": QUICK_STEPS}
         options |= {"horizon": horizon, "history": PAPER_LENGTHS[cell.data][0], "scaling": "none"}
         model = Forecaster.from_options(backbone=cell.model, **options, seed=cell.seed, verbose=verbose)
         model.fit(learning, validation_data=validation).require_complete()

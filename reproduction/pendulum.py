@@ -10,7 +10,7 @@ from reproduction.experiments import Budget, Cell, Experiment, Metric, Outcome, 
 
 MODELS = ("contiformer", "mtan", "ode_rnn", "cru", "s5")
 SEEDS = (0, 1, 2)
-QUICK: dict[str, Any] = {"max_epochs": 1, "min_steps": 100}
+QUICK: dict[str, Any] = {"epochs": 1, "min_steps": 100}
 
 
 def grid(protocol: Protocol) -> list[Cell]:

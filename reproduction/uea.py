@@ -53,7 +53,7 @@ DATA = (
 MODELS = ("contiformer", "tst", "mtan", "s5", "gru_d", "gru_dt", "ode_rnn", "cadn", "neural_cde")
 DROPS = (30, 50, 70)
 SEEDS = (0, 1, 2)
-QUICK: dict[str, Any] = {"min_steps": 120, "max_epochs": 8}
+QUICK: dict[str, Any] = {"min_steps": 120, "epochs": 8}
 #: 1: the number of dropped points rounded to the nearest, before commit 6638e85; 2: rounded down.
 VERSION = 2
 MINIROCKET = Path(__file__).with_name("minirocket.csv")

@@ -6,6 +6,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from contiformer.backbones import BACKBONES
+from contiformer.cli import main
 from contiformer.cli.datasets import app
 from contiformer.data.catalog import DATASETS, DatasetInfo, FileForm, Source
 from tests.data.catalog.test_download import Site, serving
@@ -53,6 +55,18 @@ def test_the_list_on_a_narrow_terminal(monkeypatch):
     for name, info in DATASETS.items():
         assert re.search(rf"^{name} +{info.task} ", text, re.M)
     assert "train 180, test 180, length 45" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("terminal", ["", "1"])
+def test_names_of_backbones_are_never_cut(monkeypatch, width, terminal):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", terminal)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", CliRunner().invoke(main.app, ["backbones"]).stdout)
+    for name, kind in BACKBONES.items():
+        assert re.search(rf"^{name} +(yes|no|as an option) ", text, re.M)
+        assert kind.citation in " ".join(text.split())
+    assert "…" not in text
 
 
 def test_the_list_needs_neither_torch_nor_polars():

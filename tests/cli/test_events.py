@@ -66,7 +66,7 @@ def hawkes(orders, tmp_path_factory):
 
 def test_a_run_has_its_files_and_metrics(ordered):
     folder, words, result = ordered
-    assert "9 sequences to learn from" in result.stderr
+    assert "9 sequences to train and validate on" in result.stderr
     for word in ("log_likelihood", "accuracy", "rmse", f"contiformer predict {folder}"):
         assert word in result.stdout
     start = json.loads((folder / "run.json").read_text())
@@ -156,13 +156,19 @@ def test_series_reject_options_of_events(table):
         (("--id", "customer"), "which column is the time?; pass --time, --id if there are several sequences, --type"),
         (("--time", "product"), "row 2, column 'product': 'tea' is not a time"),
         (("--time", "hour", "--values", "product"), "is not a number"),
-        (("--time", "hour", "--test", "0.5"), "one sequence cannot be divided into training and test; name the column"),
-        (("--time", "hour"), "only one sequence to train and to validate on; name the column"),
     ],
 )
 def test_wrong_columns_are_named(columns, said, orders, tmp_path):
     error = _error(run("train", "events", "--data", orders, *columns, *TINY, "--output", tmp_path / "run"), 1)
     assert said in error
+
+
+def test_one_sequence_is_divided_along_time(orders, tmp_path):
+    words = ("train", "events", "--data", orders, "--time", "hour", "--type", "product", "--set", "backbone=hp")
+    result = run(*words, "--test", "0.25", *TINY, "--output", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert "Warning: the table is one sequence: name the column that tells them apart with --id" in result.stderr
+    assert run("evaluate", tmp_path / "run").exit_code == 0
 
 
 def test_damaged_files_are_named(orders, tmp_path, monkeypatch):
@@ -208,7 +214,7 @@ def test_predict(ordered, orders, tmp_path):
     result = run("predict", folder, "--input", orders)
     assert result.exit_code == 0, result.output
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert [row["customer"] for row in rows] == [f"c{n}" for n in range(12)]
+    assert [row["customer"] for row in rows] == sorted(f"c{n}" for n in range(12))
     assert {row["type"] for row in rows} <= {"tea", "jam"}
     expected = EventPredictor.load(folder).predict_next(pl.read_csv(orders))
     assert np.allclose([float(row["expected_time"]) for row in rows], expected["expected_time"])
@@ -235,8 +241,8 @@ def test_dates_stay_dates(orders, hawkes, tmp_path):
     result = run("train", "events", "--data", dated, *COLUMNS, "--backbone", "hp", "--output", folder)
     assert result.exit_code == 0, result.output
     assert run("predict", folder, "--input", dated).stdout.splitlines()[1].count("2024-01-") == 3
-    assert "times of --input are numbers" in _error(run("predict", folder, "--input", orders), 1)
-    assert "times of --input are dates" in _error(run("predict", hawkes, "--input", dated), 1)
+    assert "times of X are numbers" in _error(run("predict", folder, "--input", orders), 1)
+    assert "times of X are dates" in _error(run("predict", hawkes, "--input", dated), 1)
 
 
 def test_runs_of_series_reject_options_of_events(classified, table):

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import re
 import resource
@@ -17,6 +18,8 @@ import typer
 
 from contiformer.cli.settings import checked, merged, parse_assignments, read_settings
 from contiformer.estimators import Classifier, Forecaster, Regressor
+from contiformer.training import callbacks
+from contiformer.training.processes import alone_in
 from tests.cli.conftest import TINY, run
 
 COLUMNS = ("--id", "who", "--time", "t", "--label", "kind", "--values", "x")
@@ -24,9 +27,10 @@ COLUMNS = ("--id", "who", "--time", "t", "--label", "kind", "--values", "x")
 
 def _error(result, code):
     assert result.exit_code == code, result.output
-    assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.startswith("Error: ")
-    return result.stderr
+    *notes, error = result.stderr.splitlines()
+    assert all(re.match("note: |.* was not finished; |.* to train and validate on$", line) for line in notes)
+    assert error.startswith("Error: ")
+    return error
 
 
 def _process(*words, **options):
@@ -120,7 +124,7 @@ def test_wrong_options_are_reported_in_one_line(words, code, said, tmp_path, mon
         ("d_modell: 8", 2, "did you mean 'd_model'"),
         ("pooling: best", 2, "pooling must be 'learned' or 'mean' or 'last'"),
         ("learning_rate: fast", 2, "learning_rate must be a number"),
-        ("max_epochs: true", 2, "max_epochs must be a whole number"),
+        ("max_epochs: true", 2, "max_epochs must be a whole number or null"),
     ],
 )
 def test_wrong_configuration_is_reported_in_one_line(text, code, said, tmp_path):
@@ -219,6 +223,8 @@ def test_runs_and_configurations_of_older_versions_are_understood(classified, tm
     flat = {"d_model": 8, "max_epochs": 2, "most_validated": 64, "run_dir": "elsewhere"}
     path.write_text(json.dumps({"format": 3, "parameters": flat}))
     assert read_settings(path) == {"d_model": 8, "max_epochs": 2, "validation_limit": 64}
+    path.write_text(json.dumps({"format": 3, "parameters": {**flat, "min_steps": 400}}))
+    assert read_settings(path) == {"d_model": 8, "epochs": 2, "min_steps": 400, "validation_limit": 64}
 
 
 def test_configuration_of_a_run_can_be_reused(classified, table, tmp_path):
@@ -227,7 +233,7 @@ def test_configuration_of_a_run_can_be_reused(classified, table, tmp_path):
     assert run(*words, "--output", tmp_path / "again").exit_code == 0
     saved = json.loads((tmp_path / "again" / "config.json").read_text())["parameters"]
     assert saved["d_model"] == 8
-    assert saved["run_dir"] == str(tmp_path / "again")
+    assert "run_dir" not in saved
 
 
 @pytest.mark.parametrize("task", ["forecasting", "regression"])
@@ -315,3 +321,80 @@ def test_help_imports_no_heavy_packages():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def half_done(table, tmp_path):
+    """A run of 6 epochs that stopped after 3, the command, and the weights that it would have had."""
+    words = ["train", "classification", "--data", table, *COLUMNS, *TINY, "--set", "max_epochs=6", "--set"]
+    words += ["patience=1.0", "--output"]
+    assert run(*words, tmp_path / "whole").exit_code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(callbacks, "CHECKPOINT_SHARE", math.inf)
+        patch.setattr(callbacks.History, "on_train_epoch_start", _stop_in_the_fourth_epoch, raising=False)
+        assert run(*words, tmp_path / "run").exit_code != 0
+    assert (tmp_path / "run" / "checkpoints" / "last.safetensors").exists()
+    return tmp_path / "run", words, Classifier.load(tmp_path / "whole").tasks_[0].state_dict()
+
+
+def _stop_in_the_fourth_epoch(self, trainer, module):
+    if len(self.rows) == 3:
+        raise OSError("the machine went down")
+
+
+@pytest.mark.parametrize("name", ["run.json", "history.csv"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"round,step\n1", b"\xff\x00\xff", b'{"format": "x"}', b"[]"])
+def test_a_damaged_description_or_history_does_not_block_a_resume(half_done, name, damage):
+    folder, words, expected = half_done
+    (folder / name).write_bytes(damage)
+    result = run(*words, folder)
+    assert result.exit_code == 0, result.output
+    assert "damaged" in result.stderr
+    assert "going on after epoch 3" in result.stderr
+    found = Classifier.load(folder).tasks_[0].state_dict()
+    assert all(np.array_equal(found[key], expected[key]) for key in expected)
+    assert len((folder / "history.csv").read_text().splitlines()) == 7
+    assert "is finished" in run(*words, folder).stdout
+
+
+def test_a_damaged_description_is_not_written_again_for_another_run(half_done):
+    folder, words, _ = half_done
+    (folder / "run.json").write_bytes(b"{")
+    other = [word if word != "patience=1.0" else "patience=0.9" for word in words]
+    assert "is another one: it has patience 1.0 instead of 0.9" in _error(run(*other, folder), 1)
+    assert run(*words, folder).exit_code == 0
+
+
+def test_a_finished_run_can_be_used_without_its_description_and_history(classified, table, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(classified[0], folder)
+    (folder / "run.json").write_bytes(b"{")
+    (folder / "history.csv").write_bytes(b"x")
+    result = run("predict", folder, "--input", table)
+    assert result.exit_code == 0, result.output
+    assert "is damaged" in result.stderr
+    assert "pass --data" in _error(run("evaluate", folder), 1)
+    assert run("evaluate", folder, "--data", table).exit_code == 0
+    result = run(*classified[1][:-1], folder)
+    assert result.exit_code == 0, result.output
+    assert (folder / "run.json").read_bytes() == (classified[0] / "run.json").read_bytes()
+    assert "learning.png" in run("plot", folder).stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("--label=kin", "--label=kind"), ("--test=0.99", "--test=0.25"), ("--id=t", "--id=who")]
+)
+def test_a_command_that_failed_before_training_does_not_block_the_corrected_one(table, tmp_path, wrong, right):
+    given = {"--id": "who", "--time": "t", "--values": "x", "--label": "kind"}
+    columns = [f"{name}={value}" for name, value in given.items() if not right.startswith(name)]
+    words = ("train", "classification", "--data", table, *columns, *TINY, "--output", tmp_path / "run")
+    assert run(*words, wrong).exit_code == 1
+    result = run(*words, right)
+    assert result.exit_code == 0, result.output
+
+
+def test_a_run_folder_is_used_by_one_process(table, tmp_path):
+    words = ("train", "classification", "--data", table, *COLUMNS, *TINY, "--output", tmp_path / "run")
+    with alone_in(tmp_path / "run"):
+        assert "another process is training in this folder; wait until" in _error(run(*words), 1)
+    assert run(*words).exit_code == 0

@@ -1,5 +1,8 @@
+import datetime as dt
 import gzip
 import json
+import os
+import stat
 
 import numpy as np
 import polars as pl
@@ -14,6 +17,7 @@ from contiformer.data import (
     Series,
     SeriesSet,
     from_arrays,
+    from_frame,
     from_list,
     read_csv,
     read_events,
@@ -376,3 +380,41 @@ def test_lists_of_pairs_and_arrays():
 def test_wrong_arrays_are_named(call, message):
     with pytest.raises(DataError, match=message):
         call()
+
+
+def test_files_are_flushed_before_they_are_moved_and_folders_after(tmp_path, monkeypatch):
+    done = []
+    flush, move = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append(stat.S_ISDIR(os.fstat(file).st_mode)), flush(file)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("moved"), move(*paths)))
+    write_csv(SeriesSet([Series.of([0.0], [[1.0]])]), tmp_path / "file.csv")
+    assert done == [False, "moved", True]
+
+
+def test_categories_of_a_lazy_set_are_those_of_the_whole(tmp_path):
+    frame = pl.DataFrame({"who": ["a", "a", "b", "c"], "t": [0.0, 1.0, 0.0, 0.0], "ward": ["ICU", "ER", "home", None]})
+    frame = frame.with_columns(x=1.0, died=pl.Series([True, True, False, None]))
+    frame.write_parquet(tmp_path / "data.parquet")
+    roles = {"id": "who", "time": "t", "label": "died", "categorical": ["ward"]}
+    lazy = scan_parquet(tmp_path / "data.parquet", block_points=1, **roles)
+    assert lazy.channels == ("ward=ER", "ward=ICU", "ward=home", "x")
+    assert lazy.in_memory() == read_parquet(tmp_path / "data.parquet", **roles)
+    assert lazy.labels == [True, False, None]
+
+
+def test_truth_labels_and_kinds_of_times_survive_files(tmp_path):
+    frame = {"who": ["a", "b"], "t": ["00:30", "01:00"], "x": [1.0, 2.0], "y": [True, False]}
+    data = from_frame(frame, id="who", time="t", label="y")
+    write_csv(data, tmp_path / "data.csv")
+    assert read_csv(tmp_path / "data.csv") == data
+    write_parquet(data, tmp_path / "data.parquet")
+    assert read_parquet(tmp_path / "data.parquet") == data
+
+
+def test_lists_with_two_kinds_of_times_are_refused():
+    dates, zoned = np.array(["2024-01-01"], "M8[D]"), [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)]
+    assert from_list([(zoned, [1.0])]).schema.time_kind == "dates with a time zone"
+    with pytest.raises(DataError, match="times of series 0 are dates, those of series 2 numbers; use one kind"):
+        from_list([(dates, [1.0]), (np.zeros(0), np.zeros((0, 1))), ([0.0], [1.0])])
+    with pytest.raises(DataError, match="those of series 1 dates with a time zone"):
+        from_list([(dates, [1.0]), (zoned, [1.0])])

@@ -64,24 +64,25 @@ def test_duplicates_are_refused_with_both_rows():
 
 
 @pytest.mark.parametrize(
-    ("times", "expected", "dates"),
+    ("times", "expected", "kind"),
     [
-        (["1.5", " 2 "], [1.5, 2.0], False),
-        (["00:30", "48:00"], [1800.0, 172800.0], False),
-        (["00:00:01.5", "10:00:00"], [1.5, 36000.0], False),
-        (["1970-01-01", "1970-01-02"], [0.0, 86400.0], True),
-        (["1970-01-01 00:01", "1970-01-01T00:02:00.25"], [60.0, 120.25], True),
-        (["1970-01-01T00:00:00Z", "1970-01-01 02:00:00+01:00"], [0.0, 3600.0], True),
-        ([dt.datetime(1970, 1, 1), dt.datetime(1970, 1, 1, 0, 0, 0, 5)], [0.0, 5e-6], True),
-        ([dt.date(1970, 1, 2), dt.date(1970, 1, 3)], [86400.0, 172800.0], True),
-        ([dt.timedelta(seconds=3), dt.timedelta(days=1)], [3.0, 86400.0], False),
-        ([dt.time(0, 1), dt.time(1, 0)], [60.0, 3600.0], False),
+        (["1.5", " 2 "], [1.5, 2.0], "numbers"),
+        (["00:30", "48:00"], [1800.0, 172800.0], "durations"),
+        (["00:00:01.5", "10:00:00"], [1.5, 36000.0], "durations"),
+        (["1970-01-01", "1970-01-02"], [0.0, 86400.0], "dates"),
+        (["1970-01-01 00:01", "1970-01-01T00:02:00.25"], [60.0, 120.25], "dates"),
+        (["1970-01-01T00:00:00Z", "1970-01-01 02:00:00+01:00"], [0.0, 3600.0], "dates with a time zone"),
+        ([dt.datetime(1970, 1, 1), dt.datetime(1970, 1, 1, 0, 0, 0, 5)], [0.0, 5e-6], "dates"),
+        ([dt.date(1970, 1, 2), dt.date(1970, 1, 3)], [86400.0, 172800.0], "dates"),
+        ([dt.timedelta(seconds=3), dt.timedelta(days=1)], [3.0, 86400.0], "durations"),
+        ([dt.time(0, 1), dt.time(1, 0)], [60.0, 3600.0], "durations"),
     ],
 )
-def test_times_in_many_forms(times, expected, dates):
+def test_times_in_many_forms(times, expected, kind):
     data = from_frame(pl.DataFrame({"t": times, "x": [1.0, 2.0]}), time="t")
     assert data[0].times.tolist() == expected
-    assert data.schema.dates is dates
+    assert data.schema.time_kind == kind
+    assert data.schema.dates is kind.startswith("dates")
 
 
 def test_times_with_zones_of_pandas():
@@ -118,6 +119,7 @@ def test_what_is_wrong_is_named(change, message):
         ({"time": "tt"}, "did you mean 't'"),
         ({"time": "t", "values": ["z"]}, "no column 'z'"),
         ({"time": "t", "variable": "x"}, "variable and value"),
+        ({"time": "t", "values": ["x"], "categorical": ["y"]}, "categorical= names 'y'"),
         ({"time": "t", "duplicates": "drop"}, "duplicates='drop'"),
         ({"time": "t", "values": []}, "no column with values"),
         ({"time": "t", "values": ["x", "x"]}, "two of the channels"),
@@ -138,8 +140,8 @@ def test_labels_and_static_features():
     for column, value in (("y", ["u", "v", "v"]), ("age", [30, 31, 40])):
         with pytest.raises(DataError, match="changes within series 'a'"):
             from_frame(frame | {column: value}, id="who", time="t", label="y", static=["age"])
-    with pytest.raises(DataError, match="column 'y': is missing"):
-        from_frame(frame | {"y": ["u", "u", None]}, id="who", time="t", label="y", static=["age"])
+    some = from_frame(frame | {"y": [None, "u", None]}, id="who", time="t", label="y", static=["age"])
+    assert (some.classes, some.labels) == (("u",), ["u", None])
     numbers = from_frame(frame | {"y": [0.5, 0.5, 2.0]}, id="who", time="t", label="y", values=["x"])
     assert (numbers.classes, numbers.labels) == (None, [0.5, 2.0])
 
@@ -148,9 +150,8 @@ def test_missing_numbers_of_pandas_are_missing():
     frame = pd.DataFrame({"who": [1, None, 2], "t": [0, 1, 0], "x": [1, 2, 3]})
     with pytest.raises(DataError, match="row 2, column 'who': is missing"):
         from_frame(frame, id="who", time="t")
-    frame = pd.DataFrame({"who": [1, 1, 2], "t": [0, 1, 0], "x": [1, 2, 3], "y": [1, None, 0]})
-    with pytest.raises(DataError, match="row 2, column 'y': is missing"):
-        from_frame(frame, id="who", time="t", label="y")
+    frame = pd.DataFrame({"who": [1, 1, 2], "t": [0, 1, 0], "x": [1, 2, 3], "y": [1, None, None]})
+    assert from_frame(frame, id="who", time="t", label="y").labels == [1.0, None]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -193,3 +194,64 @@ def test_a_frame_holds_the_values(data):
     back = from_frame(frame, id="id", time="time", values=data.channels, duplicates="keep", order="appearance")
     assert all(np.array_equal(a.values, b.values, equal_nan=True) for a, b in zip(data, back, strict=True))
     assert all(np.array_equal(a.times, b.times) for a, b in zip(data, back, strict=True))
+
+
+def test_other_variables_are_ignored_and_their_series_stay():
+    rows = {"who": ["a", "a", "b", "a"], "t": [1.0, 0.0, 5.0, 1.0], "what": ["x", "note", "note", "y"]}
+    rows["value"] = ["2", "fine", "ill", "5"]
+    data = from_frame(rows, id="who", time="t", variable="what", value="value", values=["y", "x", "never"])
+    assert data.channels == ("y", "x", "never")
+    assert np.array_equal(data[0].values, [[5, 2, np.nan]], equal_nan=True)
+    assert (data.ids, data[1].times.tolist()) == (["a", "b"], [5.0])
+    assert np.isnan(data[1].values).all()
+    with pytest.raises(DataError, match=r"row 2, column 'value': 'fine' is not a number.*values="):
+        from_frame(rows, id="who", time="t", variable="what", value="value")
+    with pytest.raises(DataError, match="column 'what': holds none of the variables of values=; did you mean 'note'"):
+        from_frame(rows, id="who", time="t", variable="what", value="value", values=["nota"])
+
+
+CATEGORIES = {
+    "who": ["a", "a", "b"],
+    "t": [0.0, 1.0, 0.0],
+    "x": [1.0, 2.0, 3.0],
+    "ward": ["ICU", None, "ER"],
+    "sex": ["f", "f", "m"],
+}
+
+
+@both_kinds
+def test_categories_become_channels_and_features(make):
+    roles = {"id": "who", "time": "t", "static": ["sex"], "categorical": ["ward", "sex"]}
+    data = from_frame(make(CATEGORIES), **roles)
+    assert data.channels == ("x", "ward=ER", "ward=ICU")
+    assert data.schema.static == ("sex=f", "sex=m")
+    assert np.array_equal(data[0].values, [[1, 0, 1], [2, np.nan, np.nan]], equal_nan=True)
+    assert [one.static.tolist() for one in data] == [[1, 0], [0, 1]]
+    known = dict(data.schema.categories)
+    assert known == {"ward": ("ER", "ICU"), "sex": ("f", "m")}
+    with pytest.warns(UserWarning, match="row 3, column 'ward': 'home' was not there in training; 1 rows"):
+        other = from_frame(make(CATEGORIES | {"ward": ["ICU", "ER", "home"]}), **roles | {"categorical": known})
+    assert other[1].values.tolist() == [[3, 0, 0]]
+
+
+def test_a_type_of_categories_is_enough():
+    typed = pd.DataFrame(CATEGORIES).astype({"ward": "category", "sex": "category"})
+    for frame in (typed, pl.DataFrame(CATEGORIES).with_columns(pl.col("ward", "sex").cast(pl.Categorical))):
+        assert from_frame(frame, id="who", time="t", static=["sex"]).channels == ("x", "ward=ER", "ward=ICU")
+    text = r"row 1, column 'ward': 'ICU' is not a number.*categorical=.*variable= and value="
+    with pytest.raises(DataError, match=text) as caught:
+        from_frame(CATEGORIES, id="who", time="t")
+    assert "id=" not in str(caught.value)
+    with pytest.raises(DataError, match=f"{text}.*id= if there are several"):
+        from_frame(CATEGORIES, time="t", values=["ward"])
+    many = {"t": range(300), "x": [f"word {n}" for n in range(300)]}
+    with pytest.raises(DataError, match="has 300 categories, more than 200"):
+        from_frame(many, time="t", categorical=["x"])
+
+
+def test_truth_values():
+    frame = {"who": ["a", "a", "b"], "t": [0, 1, 0], "x": ["True", "", "False"], "y": [True, False, None]}
+    data = from_frame(frame | {"z": [True, True, False]}, id="who", time="t", label="z")
+    assert np.array_equal(data[0].values, [[1, 1], [np.nan, 0]], equal_nan=True)
+    assert (data.classes, data.labels) == ((False, True), [True, False])
+    assert type(data.labels[0]) is bool

@@ -147,3 +147,30 @@ def test_normal_scores_of_channels_that_tell_nothing():
     scaling = Scaling.fit(SeriesSet([nothing]), law="normal scores")
     scores = scaling.apply_to(Series.of(range(2), [[1.0, 5.0], [2.0, 6.0]])).values
     assert np.isfinite(scores).all()
+
+
+def test_outliers_count_as_the_limit_and_leave_the_statistics_alone():
+    draw = np.random.default_rng(0)
+    clean = [Series.of(np.arange(50.0), draw.normal(7.4, 0.1, (50, 2)), id=f"p{n}") for n in range(40)]
+    wrong = clean[3].values.copy()
+    wrong[7, 0], wrong[8, 0] = 740.0, 1e12
+    faulty = SeriesSet([*clean[:3], Series.of(np.arange(50.0), wrong, id="p3"), *clean[4:]])
+    limited, plain = Scaling.fit(faulty, limit=20.0), Scaling.fit(SeriesSet(clean))
+    assert np.allclose(limited.mean, plain.mean, rtol=1e-4)
+    assert np.allclose(limited.std, plain.std, rtol=1e-2)
+    scaled = limited.apply(faulty)[3].values
+    assert scaled[7:9, 0].tolist() == [20.0, 20.0]
+    assert limited.outliers(faulty) == {"channel_0": (2, "p3", 1e12)}
+    assert Scaling.from_json(limited.to_json()) == limited
+    # nothing changes where nothing is beyond the limit
+    same = Scaling.fit(SeriesSet(clean), limit=20.0)
+    assert (same.mean, same.std) == (plain.mean, plain.std)
+    assert same.apply(SeriesSet(clean)) == plain.apply(SeriesSet(clean))
+    assert not same.outliers(SeriesSet(clean))
+
+
+def test_rare_events_in_a_constant_channel_are_no_outliers():
+    values = np.zeros((2000, 1))
+    values[1500] = 1.0
+    train = SeriesSet([Series.of(np.arange(2000.0), values)])
+    assert Scaling.fit(train, limit=20.0).std == Scaling.fit(train).std

@@ -6,11 +6,10 @@ TINY = {
     "d_model": 8,
     "backbone_options": {"n_heads": 2},
     "max_epochs": 2,
-    "min_steps": 4,
     "window": 2,
     "verbose": 0,
 }
-TINY_EVENTS = {"d_model": 8, "n_layers": 1, "max_epochs": 1, "min_steps": 2, "verbose": 0}
+TINY_EVENTS = {"d_model": 8, "n_layers": 1, "max_epochs": 2, "verbose": 0}
 
 
 def waves(n=12, channels=2, seed=0, missing=0.2):

@@ -8,7 +8,8 @@ import pytest
 
 from contiformer import Classifier, Interpolator, Regressor
 from contiformer.data import DataError
-from contiformer.estimators.tables import Columns, read, with_labels
+from contiformer.estimators.labels import with_labels
+from contiformer.estimators.tables import Columns, read
 from tests.estimators.problems import TINY, numbers, waves
 
 NOTHING = (np.zeros(0), np.zeros((0, 2)))
@@ -143,11 +144,8 @@ def test_a_class_with_one_series_is_learned(X):
     ("labels", "message"),
     [
         (["a"] * 12, "only one class"),
-        (["a", float("nan")] * 6, "series 1 has no label"),
-        (["a", None] * 6, "series 1 has no label"),
-        (pd.Series(["a", None] * 6), "series 1 has no label"),
-        (np.array([0.0, np.nan] * 6), "series 1 has no label"),
-        (pd.Series(["a", pd.NA] * 6, dtype="string"), "label"),
+        ([None] * 12, "no series has a label; pass y"),
+        ([np.inf, 1.0] * 6, "series 0 has the label inf"),
         ([0.5, 1.0] * 6, "0.5 is no class; use Regressor"),
         (["a", 1] * 6, "some labels are words and some numbers"),
         ([dt.date(2024, 1, 1), dt.date(2024, 1, 2)] * 6, "label .* is a date"),
@@ -161,6 +159,33 @@ def test_invalid_class_labels_are_refused(X, labels, message):
         Classifier.from_options(**TINY).fit(X, labels)
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["a", "b", float("nan")] * 4,
+        ["a", "b", None] * 4,
+        pd.Series(["a", "b", None] * 4),
+        pd.Series(["a", "b", pd.NA] * 4, dtype="string"),
+        np.array([0.0, 1.0, np.nan] * 4),
+    ],
+    ids=["nan", "none", "pandas", "NA", "floats"],
+)
+def test_series_without_a_label_are_left_out_and_counted(X, labels):
+    model = Classifier.from_options(**TINY)
+    with pytest.warns(UserWarning, match="4 of 12 series have no label and are left out, the first of them 2"):
+        data = model._parse(X, labels, Columns(), None)[0]
+    assert data.ids == [n for n in range(12) if n % 3 < 2]
+    with pytest.raises(DataError, match=r"series 2 has no label \(4 of 12 have none\)"):
+        model.fit(X, labels, missing_labels="error")
+    with pytest.raises(ValueError, match="missing_labels must be 'drop' or 'error', got 'x'"):
+        model.fit(X, labels, missing_labels="x")
+
+
+def test_missing_labels_in_score(X, classifier, y):
+    with pytest.warns(UserWarning, match="1 of 12 series"):
+        assert classifier.score(X, [None, *y[1:]]) == classifier.score(X[1:], y[1:])
+
+
 @pytest.mark.parametrize("labels", [[0, 1] * 6, [True, False] * 6, [2.0, 1.0] * 6, ["1", "0"] * 6])
 def test_classes_keep_the_type_of_the_labels(X, labels):
     model = Classifier.from_options(**TINY).fit(X, labels)
@@ -172,7 +197,7 @@ def test_invalid_numeric_labels_are_refused(X, y, regressor):
     for labels, message in ((y, "labels are words"), ([1e300 * n for n in range(12)], "labels in y are too large")):
         with pytest.raises(DataError, match=message):
             Regressor.from_options(**TINY).fit(X, labels)
-    with pytest.raises(DataError, match="series 0 has no label; pass y"):
+    with pytest.raises(DataError, match="no series has a label; pass y"):
         regressor.score(X)
     assert np.allclose(Regressor.from_options(**TINY).fit(X, [3.0] * 12).predict(X), 3.0, atol=2.0)
 
@@ -186,8 +211,6 @@ def test_an_offset_of_the_labels_shifts_the_predictions(X, regressor):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "X has no series"),
-        (np.zeros((0, 3, 2)), "X has no series"),
         (None, "X is a NoneType"),
         ({"a": 1}, "X is a dict"),
         (np.zeros((2, 3, 2, 1)), "values have shape"),
@@ -204,7 +227,7 @@ def test_invalid_input_is_refused(classifier, given, message):
 
 def test_one_series_needs_validation_data(X):
     with pytest.raises(DataError, match=r"one series .* cannot be divided.*validation_data"):
-        Interpolator.from_options(**TINY).fit(X[:1])
+        Regressor.from_options(**TINY).fit(X[:1], [1.0])
     model = Interpolator.from_options(**TINY).fit(X[:1], validation_data=X[1:2])
     assert np.isfinite(model.predict(X[:1])[0]).all()
 

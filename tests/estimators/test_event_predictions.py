@@ -10,8 +10,8 @@ import torch
 from contiformer import EventPredictor, TrainingOptions
 from contiformer.data.batch import collate_events
 from contiformer.data.errors import DataError
-from contiformer.data.events import EventSequence
-from contiformer.estimators.event_tables import event_table
+from contiformer.data.events import EventSequence, EventSet
+from contiformer.estimators.event_tables import Events, event_table
 from contiformer.tasks.events import next_event
 
 ONE_EVENT, NO_EVENTS = ([0.5], [0]), ([], [])
@@ -65,10 +65,12 @@ def test_samples_until_a_date():
     model = EventPredictor(backbone="hp", training=TrainingOptions(verbose=0)).fit(X)
     end = start + dt.timedelta(hours=2)
     (drawn,) = model.sample(X[0], until=end)
-    assert len(drawn)
-    assert drawn.times[-1] <= end.replace(tzinfo=dt.UTC).timestamp()
+    times, types = drawn
+    assert len(times) == len(types) > 0
+    assert X[0][0][-1] <= times[0].item()
+    assert times[-1].item() <= end
     for wrong in (float("inf"), float("nan")):
-        with pytest.raises(DataError, match=r"until: .* is not a finite time"):
+        with pytest.raises(DataError, match=r"until has numbers; the model was trained on dates"):
             model.sample(X[0], until=wrong)
     with pytest.raises(ValueError, match="both whole"):
         model.sample(X[0], n=2.5)
@@ -86,7 +88,7 @@ def test_ids_of_mixed_types_become_strings(event_model, event_sequences):
 
 
 def test_times_beyond_the_range_of_dates_are_null():
-    table = event_table("set", {"t": np.array([0.0, 1e14, np.inf])}, ["t"], dates=True)
+    table = event_table(Events(EventSet([]), "set", "dates"), {"t": np.array([0.0, 1e14, np.inf])}, ["t"])
     assert table["t"].to_list() == [dt.datetime(1970, 1, 1), None, None]
     assert table["t"].dtype == pl.Datetime("us")
 
@@ -95,3 +97,20 @@ def test_times_beyond_the_range_of_dates_are_null():
 def test_nan_types_are_refused_without_a_warning(event_model):
     with pytest.raises(DataError, match="not whole numbers from 0"):
         event_model.predict_next([([0.0, 1.0], [0, float("nan")])])
+
+
+@pytest.mark.parametrize("backbone", ["hp", "rmtpp", "contiformer"])
+def test_each_error_is_of_the_estimate_that_minimises_it(backbone, event_sequences):
+    quick = TrainingOptions(max_epochs=1, verbose=0)
+    model = EventPredictor(backbone=backbone, d_model=8, n_layers=1, training=quick).fit(event_sequences)
+    times, types = event_sequences[0]
+    prefixes = [(times[:n], types[:n]) for n in range(1, len(times))]
+    next_ones, truth = model.predict_next(prefixes), np.asarray(times[1:])
+    found = model.evaluate([event_sequences[0]])
+    mean, median = (next_ones[name].to_numpy() for name in ("expected_time", "median_time"))
+    assert found["rmse"] == pytest.approx(float(np.sqrt(np.mean((mean - truth) ** 2))), rel=2e-3)
+    assert found["mae"] == pytest.approx(float(np.abs(median - truth).mean()), rel=2e-3)
+    total = model.log_likelihood([event_sequences[0]])[0]
+    assert total == pytest.approx(found["log_likelihood"] * found["events"], rel=1e-4)
+    assert set(found) <= set(model.metric_meanings())
+    assert "median time, in the data's unit" in model.metric_meanings()["mae"]

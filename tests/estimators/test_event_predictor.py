@@ -77,7 +77,7 @@ def test_all_forms_of_input_give_the_same_numbers(X):
     assert model.type_names_ == ("buy", "sell")
     expected = model.predict_next(frame)
     assert expected.columns == ["who", "last_time", "expected_time", "median_time", "type", "probability"]
-    assert expected["who"].to_list() == [f"c{n}" for n in range(len(X))]
+    assert expected["who"].to_list() == sorted(f"c{n}" for n in range(len(X)))
     for other in (
         X,
         EventSet([EventSequence.of(*one) for one in X]),
@@ -86,7 +86,8 @@ def test_all_forms_of_input_give_the_same_numbers(X):
     ):
         found = model.predict_next(other).sort("last_time")
         assert np.allclose(found["expected_time"], expected.sort("last_time")["expected_time"])
-    assert np.allclose(model.log_likelihood(X), model.log_likelihood(frame))
+    by_id = dict(model.log_likelihood(frame).iter_rows())
+    assert np.allclose(model.log_likelihood(X), [by_id[f"c{n}"] for n in range(len(X))])
     assert model.score(X) == pytest.approx(model.evaluate(frame)["log_likelihood"])
 
 
@@ -234,8 +235,10 @@ def test_a_stream_accepts_dates(X):
     stream = model.stream()
     for time, what in one.select("t", "what").iter_rows():
         stream.append(time, what)
-    expected = model.predict_next(one)["expected_time"][0].replace(tzinfo=dt.UTC).timestamp()
-    assert stream.predict_next()["expected_time"] == pytest.approx(expected, abs=1e-2)
+    expected = model.predict_next(one)["expected_time"][0]
+    assert abs(stream.predict_next()["expected_time"] - expected) < dt.timedelta(seconds=0.01)
+    with pytest.raises(DataError, match="time has numbers; the model was trained on dates"):
+        stream.append(1e9, what)
     assert stream.intensity(one["t"][-1] + dt.timedelta(hours=1)).shape == (2,)
 
 
@@ -297,7 +300,6 @@ def test_the_review_agrees_with_the_metrics(models, X):
         (lambda f: f.with_columns(what=pl.lit(None, pl.String)), "row 1, column 'what': is missing"),
         (lambda f: f.with_columns(t=pl.lit("noon")), "row 1, column 't': 'noon' is not a time"),
         (lambda f: f.with_columns(what=pl.lit("steal")), "row 1, column 'what': the type 'steal' was not there in"),
-        (lambda f: f.clear(), "there are no rows"),
         (lambda f: f["t"].to_list(), "item 0 of X is no pair"),
         (lambda f: [], "X has no sequences"),
         (lambda f: [([], [])], "sequence 0 has no events"),
@@ -323,7 +325,7 @@ def test_invalid_training_data_and_options_are_refused():
         EventPredictor.from_options(**TINY).fit([([1.0], [0])] * 4)
     with pytest.raises(DataError, match="mean time between events is 0"):
         EventPredictor.from_options(**TINY).fit([([1.0, 1.0], [0, 0])] * 4)
-    with pytest.raises(DataError, match="one sequence cannot be divided"):
+    with pytest.raises(DataError, match="one sequence of 2 events cannot be divided"):
         EventPredictor.from_options(**TINY).fit([([1.0, 2.0], [0, 0])])
     for options, said in (
         ({"backbone": "thpp"}, "no backbone 'thpp' for events"),

@@ -84,7 +84,7 @@ def test_plot_of_an_explanation(tmp_path, X, y, dates):
     model = Classifier.from_options(**TINY).fit(table, id="who", time="hour", label="kind")
     told = model.explain(table)
     path = tmp_path / "look.png"
-    figure = told.plot(path, series=3)
+    figure = told.plot(path, series=told.ids.index("p3"))
     assert path.read_bytes()[:4] == b"\x89PNG"
     observed, pooled, attention = figure.axes[:3]
     assert "p3" in observed.get_title(loc="left")

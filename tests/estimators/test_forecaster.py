@@ -103,16 +103,20 @@ def test_a_shift_of_values_shifts_the_forecast():
     np.testing.assert_allclose(moved, model.predict([(times, values)])[0] + 3.0, rtol=1e-4, atol=1e-4)
 
 
-def test_past_times_are_refused_and_far_times_warn(fitted):
+def test_past_and_far_times_are_refused(fitted):
     with pytest.raises(DataError, match="known until 39"):
         fitted.predict(waves(1), at=[39.0])
-    with pytest.warns(UserWarning, match="further than the horizon"):
+    with pytest.warns(UserWarning, match=r"at reaches 1\.5 times as far as the horizon of 4 steps"):
+        fitted.predict(waves(1), at=[45.0])
+    with pytest.raises(DataError, match=r"at asks series 0 for 5\.25 times the horizon of 4 steps; .* larger horizon"):
         fitted.predict(waves(1), at=[60.0])
 
 
 def test_invalid_training_data_and_options_are_refused():
-    with pytest.raises(DataError, match="long enough"):
-        Forecaster.from_options(**TINY).fit([(np.arange(3.0), np.arange(3.0))])
+    with pytest.raises(DataError, match=r"lasts 9 steps of 1, fewer than the 10 of two windows, .* of 4 steps; give"):
+        Forecaster.from_options(**TINY).fit([(np.arange(10.0), np.arange(10.0))])
+    with pytest.raises(DataError, match=r"lasts 4 steps of 1, fewer than the 5 of a window of 4 steps"):
+        Forecaster.from_options(**TINY).fit([(np.arange(5.0), np.arange(5.0))] * 12)
     with pytest.raises(DataError, match="two points"):
         Forecaster.from_options(**TINY).fit([([1.0], [2.0]), ([1.0], [2.0])])
     with pytest.raises(ValueError, match="horizon"):

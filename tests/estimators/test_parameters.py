@@ -48,10 +48,22 @@ def test_a_training_option_beside_the_parameters_is_refused_with_advice():
 
 
 def test_training_options_of_a_wrong_type_are_refused(X, y):
-    with pytest.raises(ValueError, match="max_epochs must be a whole number, got 'many'"):
+    with pytest.raises(ValueError, match="max_epochs must be a whole number or None, got 'many'"):
         Classifier(training=TrainingOptions(max_epochs="many")).fit(X, y)
     with pytest.raises(ValueError, match="training must be a TrainingOptions or None"):
         Classifier(training={"max_epochs": 3}).fit(X, y)
+
+
+def test_max_epochs_is_a_maximum(X, y):
+    quick = TrainingOptions(max_epochs=1, verbose=0)
+    for model in (Classifier(d_model=8, training=quick).fit(X, y), Interpolator(d_model=8, training=quick).fit(X)):
+        assert len(model.history_) == model.metrics_["epochs"][0] == 1
+    events = [([0.0, 1.0, 2.0, 3.5], [0, 1, 0, 1])] * 6
+    assert len(EventPredictor(backbone="rmtpp", d_model=8, training=quick).fit(events).history_) == 1
+    # also where a small set would get more
+    assert TrainingOptions(max_epochs=3).with_defaults(epochs=24, min_steps=400).epochs_for(1) == 3
+    assert TrainingOptions().with_defaults(epochs=24, min_steps=400).epochs_for(10) == 40
+    assert TrainingOptions().with_defaults(epochs=24, min_steps=400).epochs_for(1000) == 24
 
 
 def test_training_options_are_nested_parameters():

@@ -7,7 +7,7 @@ import pytest
 from contiformer import Regressor
 from contiformer.data import DataError
 
-TINY = {"d_model": 8, "window": 1, "max_epochs": 1, "min_steps": 1, "verbose": 0}
+TINY = {"d_model": 8, "window": 1, "max_epochs": 1, "verbose": 0}
 
 
 def noisy(seed, scale=1.0):
@@ -21,8 +21,8 @@ def test_labels_with_an_index_are_matched_by_id():
     y = pd.Series({name: float(ids.index(name)) for name in sorted(ids)})
     model = Regressor.from_options(**TINY, validation=0.5)
     model.fit(frame, y, id="id", time="t")
-    truth = model._compared(frame, y)[0]
-    assert truth.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    truth = model._read_answered(frame, y)[0]
+    assert dict(zip(truth.ids, truth.labels, strict=True)) == y.to_dict()
     with pytest.raises(DataError, match="no label for 'a'"):
         model.fit(frame, y.drop("a"), id="id", time="t")
     # lists have no ids: a shuffled index is an order

@@ -96,7 +96,7 @@ def test_scaling_none_leaves_the_values_unscaled():
 
 
 def test_series_shorter_than_a_window_is_refused():
-    with pytest.raises(DataError, match="no series is long enough to learn 4 steps of 1 ahead from 2 points"):
+    with pytest.raises(DataError, match="the longest series lasts 2 steps of 1, fewer than the 10 of two windows"):
         fit("dlinear", two_waves(3))
 
 

@@ -23,6 +23,11 @@ def grid():
     ]
 
 
+def of_orders(model):
+    orders = pd.read_csv(SAVED / "orders.csv")
+    return model.log_likelihood(orders)[orders["user"].unique()]
+
+
 ANSWERS = {
     "classifier": lambda model: model.predict_proba(patients()),
     "classifier-tst": lambda model: model.predict_proba(patients()),
@@ -31,9 +36,9 @@ ANSWERS = {
     "interpolator": lambda model: model.predict(patients(), at=AT)[["pulse", "ph"]],
     "forecaster": lambda model: model.predict(grid()),
     "forecaster-published": lambda model: model.predict(grid()),
-    "events": lambda model: model.log_likelihood(pd.read_csv(SAVED / "orders.csv")),
-    "events-rmtpp": lambda model: model.log_likelihood(pd.read_csv(SAVED / "orders.csv")),
-    "events-thp": lambda model: model.log_likelihood(pd.read_csv(SAVED / "orders.csv")),
+    "events": of_orders,
+    "events-rmtpp": of_orders,
+    "events-thp": of_orders,
 }
 
 

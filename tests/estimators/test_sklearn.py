@@ -5,16 +5,17 @@ Those that ask for something else of the data are listed in ``NOT_FOR_SERIES`` w
 """
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict, cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from sklearn.utils.validation import check_is_fitted
 
 from contiformer import Classifier, Forecaster, Interpolator, Regressor
-from contiformer.data import Series, SeriesSet
-from tests.estimators.problems import TINY, numbers, waves
+from contiformer.data import Series, SeriesSet, from_frame
+from tests.estimators.problems import TINY, long_table, numbers, waves
 
 ALL = [Classifier, Regressor, Interpolator, Forecaster]
 
@@ -27,6 +28,8 @@ NOT_FOR_SERIES = {
     "check_regressors_train": f"raises for a transposed matrix: {_LENGTH}",
     "check_classifier_data_not_an_array": "a DataFrame has to be told which column is the time",
     "check_regressor_data_not_an_array": "a DataFrame has to be told which column is the time",
+    "check_sample_weights_pandas_series": "a DataFrame has to be told which column is the time",
+    "check_sample_weight_equivalence_on_dense_data": "series are divided into training and validation, weighted or not",
     "check_estimators_empty_data_messages": "series without points are legal",
     "check_complex_data": _WORDS,
     "check_dtype_object": "an array of objects is a list of series",
@@ -39,7 +42,7 @@ IN_FLOAT64 = {"check_methods_sample_order_invariance", "check_methods_subset_inv
 
 
 def estimator(kind, **options):
-    return kind.from_options(**{**TINY, "n_layers": 1, "max_epochs": 1, "min_steps": 2, "window": 1, **options})
+    return kind.from_options(**{**TINY, "n_layers": 1, "max_epochs": 2, "window": 1, **options})
 
 
 def _checks():
@@ -126,6 +129,16 @@ def test_cross_validation(X, y):
     assert cross_val_score(estimator(Classifier), array, y, cv=2).shape == (2,)
     data = SeriesSet([Series.of(times, values) for times, values in X])
     assert cross_val_score(estimator(Classifier), data, y, cv=2).shape == (2,)
+
+
+def test_cross_validation_of_a_table_with_groups(X, y):
+    """The recipe of docs/tables.md: series are the samples, so a table becomes a set first."""
+    table = pd.DataFrame(long_table(X, y))
+    data = from_frame(table, id="who", time="hour", label="kind")
+    hospital = [int(name[1:]) // 3 for name in data.ids]
+    scores = cross_val_score(estimator(Classifier), data, data.labels, groups=hospital, cv=GroupKFold(3))
+    assert scores.shape == (3,)
+    assert np.isfinite(scores).all()
 
 
 def test_same_seed_same_model_other_seed_other_model(X, y):

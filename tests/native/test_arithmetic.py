@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from contiformer.native import library as native
-from contiformer.native import pairs, sources
+from contiformer.native import sources
 from contiformer.native.rivals.neural_cde import MatrixNetwork, driven
 from contiformer.native.rivals.spectral_mixture import spectral_mixture
+from contiformer.nn import kernel
+from contiformer.paths.trajectories import Pieces
 
 with_kernels = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
@@ -61,9 +63,12 @@ def test_exp_and_tanh_are_defined_everywhere(sanitized):
 
 def state_after(bias):
     """Coordinates after one unit of time along dx/dt = 2 sigmoid(bias) - 1, from zero."""
-    states, ends, zero = torch.zeros(1, len(bias)), torch.ones(1), torch.zeros(len(bias))
-    parameters = (torch.zeros(len(bias), len(bias)), zero, bias, None, None)
-    return pairs.solve(states, torch.zeros(1), ends, 2, parameters, (None, 2.0, -1.0))[0]
+    width = len(bias)
+    parameters = (torch.zeros(2, width, width), torch.zeros(2, 1, width), bias.expand(2, 1, width), None, None)
+    times, pieces = torch.zeros(1, 1, dtype=torch.float64), Pieces(torch.tensor([[0.0, 1.0]], dtype=torch.float64))
+    clock = kernel._Clock(times, pieces, None, False, 1, 1, (None, 2.0, -1.0), (kernel.Level(2, 1.0),))
+    series, _, _ = kernel._Trajectories.apply(torch.zeros(2, 1, 1, width), *parameters, clock)
+    return series.sum(-2).flatten()
 
 
 @with_kernels

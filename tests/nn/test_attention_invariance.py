@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from contiformer.nn import ContinuousAttention
-from contiformer.paths.trajectories import ResolutionWarning
+from contiformer.paths.trajectories import EMPTY_PIECES, ResolutionWarning
 from tests.problems import HEADS, WIDTH, irregular_times, largest, make_attention, normal, sorted_times, spaced_times
 
 OPTIONS = [
@@ -260,7 +260,18 @@ def test_huge_raw_times_give_finite_numbers(scale, field, dtype):
         assert gradient.isfinite().all()
 
 
-def test_causal_model_refuses_a_span_of_too_many_pieces():
+def test_cost_of_a_causal_model_follows_observations_not_time():
     attention = make(causal=True)
+    times = torch.linspace(0, 1000, 17, dtype=torch.float64)[None]
+    sizes = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+        assert attention(normal(1, 17, WIDTH), times).isfinite().all()
+    assert max(sizes) < 17 * 17 * (EMPTY_PIECES + 2) * 12 * WIDTH * 4
+
+
+def test_too_many_pieces_and_numbers_are_refused_before_they_are_computed():
+    attention = make(causal=True, piece_length=1e-3)
     with pytest.raises(ValueError, match="piece_length"):
-        attention(normal(1, 3, WIDTH), torch.tensor([[0.0, 1.0, 1e6]]))
+        attention(normal(1, 9000, WIDTH), torch.linspace(0, 9000, 9000)[None])
+    with pytest.raises(ValueError, match="numbers"):
+        make(causal=True)(normal(1, 4000, WIDTH), torch.linspace(0, 4000, 4000)[None])

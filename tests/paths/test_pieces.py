@@ -5,9 +5,9 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from contiformer.paths.trajectories import Pieces, evaluate_basis, fixed_pieces, window_pieces
+from contiformer.paths.trajectories import EMPTY_PIECES, Pieces, evaluate_basis, fixed_pieces, window_pieces
 
-FAR = 64
+FAR = 128
 spans = st.floats(0, 20)
 windows_of_a_batch = st.lists(
     st.tuples(st.floats(-1e3, 1e3), spans).map(lambda pair: (pair[0], sum(pair))), min_size=1, max_size=4
@@ -45,38 +45,46 @@ def test_window_pieces_grow_where_the_limit_is_reached():
 @given(windows=windows_of_a_batch, length=st.floats(0.4, 30))
 @example(windows=[ROUNDED], length=0.5)
 def test_fixed_pieces_start_with_the_sequence_and_reach_its_end(windows, length):
-    start, end = torch.tensor(windows, dtype=torch.float64).T
-    pieces = fixed_pieces(start, end, length, FAR)
-    expected = start[:, None] + length * torch.arange(pieces.count + 1, dtype=torch.float64)
-    assert torch.equal(pieces.edges, expected)
-    assert (pieces.edges[:, -1] >= end - ROUNDING * length).all()
+    points = torch.tensor(windows, dtype=torch.float64)
+    edges = fixed_pieces(points, length, FAR).edges
+    assert torch.equal(edges[:, 0], points[:, 0])
+    assert (edges[:, -1] >= points[:, 1] - ROUNDING * length).all()
+    # every edge is a whole number of lengths from the start
+    number = (edges - edges[:, :1]) / length
+    assert torch.allclose(number, number.round(), atol=1e-6)
+
+
+def test_long_empty_stretches_become_one_piece():
+    edges = fixed_pieces(torch.tensor([[0.0, 0.5, 1000.0], [0.0, 0.1, 1.5]]), 1.0, FAR).edges
+    assert edges[0].tolist() == [*range(EMPTY_PIECES + 2), 999, 1000]
+    assert edges[1].tolist() == [0, 1, *[2] * (EMPTY_PIECES + 2)]
 
 
 @pytest.mark.parametrize("beyond", [1e-3, 5e-7, 2 * ROUNDING])
 def test_fixed_pieces_hold_a_time_just_beyond_an_edge(beyond):
-    pieces = fixed_pieces(column(0), column(1 + beyond), 1.0, FAR)
+    pieces = fixed_pieces(column(0, 1 + beyond)[None], 1.0, FAR)
     assert float(pieces.edges[0, -1]) >= 1 + beyond
 
 
 def test_fixed_pieces_do_not_grow_for_the_sake_of_rounding():
-    assert fixed_pieces(column(0), column(1 + 1e-15), 1.0, FAR).count == 1
+    assert fixed_pieces(column(0, 1 + 1e-15)[None], 1.0, FAR).count == 1
 
 
 @given(length=st.floats(0.4, 3), first=spans, later=spans)
 def test_later_times_do_not_move_edges_of_fixed_pieces(length, first, later):
-    short, long = (fixed_pieces(column(0), column(end), length, FAR).edges[0] for end in (first, first + later))
+    short, long = (fixed_pieces(column(0, first, end)[None], length, FAR).edges[0] for end in (first, first + later))
     assert torch.equal(short, long[: len(short)])
 
 
-def test_fixed_pieces_beyond_the_limit_are_refused_with_what_to_do():
+def test_more_pieces_than_the_limit_are_refused_with_what_to_do():
     with pytest.raises(ValueError, match="piece_length"):
-        fixed_pieces(column(0), column(65), 1.0, limit=64)
-    assert fixed_pieces(column(0), column(64), 1.0, limit=64).count == 64
+        fixed_pieces(torch.arange(66.0)[None], 1.0, limit=64)
+    assert fixed_pieces(torch.arange(65.0)[None], 1.0, limit=64).count == 64
 
 
 def test_no_sequences_have_one_piece():
     assert window_pieces(column(), column(), 1.0, FAR).edges.shape == (0, 2)
-    assert fixed_pieces(column(), column(), 1.0, FAR).edges.shape == (0, 2)
+    assert fixed_pieces(torch.zeros(0, 3), 1.0, FAR).edges.shape == (0, 2)
 
 
 def test_times_belong_to_the_piece_that_holds_them_or_to_the_nearest():

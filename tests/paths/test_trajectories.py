@@ -100,7 +100,7 @@ def test_there_are_enough_terms_for_the_degree(degree):
 def test_causal_trajectories_are_the_same_after_the_observation():
     initial, times = draw_problem()
     field = stack_fields([ConcatField(WIDTH).double() for _ in range(STATES)], torch.float64)
-    pieces = fixed_pieces(torch.zeros(BATCH).double(), torch.full((BATCH,), 1.6).double(), 0.4, LIMIT)
+    pieces = fixed_pieces(torch.linspace(0, 1.6, 9).double().expand(BATCH, -1), 0.4, LIMIT)
     queries = torch.rand(BATCH, 30).double() * 1.6
     both, onward = (
         curves(solve(field, initial, times, pieces, 15, causal=causal), pieces, queries) for causal in (False, True)
@@ -112,7 +112,7 @@ def test_causal_trajectories_are_the_same_after_the_observation():
 
 def test_a_causal_trajectory_that_explodes_backwards_stays_finite():
     initial, times = draw_problem()
-    pieces = fixed_pieces(torch.full((BATCH,), -400.0).double(), torch.full((BATCH,), 1.0).double(), 1.0, 1000)
+    pieces = fixed_pieces(torch.linspace(-400, 1, 402).double().expand(BATCH, -1), 1.0, 1000)
     assert solve(lambda t, x: -9 * x, initial, times, pieces, 7, causal=True).isfinite().all()
     assert not solve(lambda t, x: -9 * x, initial, times, pieces, 7).isfinite().all()
 

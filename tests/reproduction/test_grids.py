@@ -65,7 +65,7 @@ def small_series(monkeypatch):
     data = oscillator_set(24, seed=1)
     labelled = data.map(lambda one: replace(one, label=str(int(one.values[0, 0] > 0))))
     monkeypatch.setattr(uea, "load_uea", lambda name, part: labelled)
-    monkeypatch.setattr(uea, "QUICK", {"min_steps": 6, "max_epochs": 2, "d_model": 8})
+    monkeypatch.setattr(uea, "QUICK", {"min_steps": 6, "epochs": 2, "d_model": 8})
 
 
 @pytest.mark.parametrize("protocol", ["honest", "paper"])
@@ -86,7 +86,7 @@ def test_a_cell_of_classification(small_series, protocol, tmp_path):
 def test_a_cell_of_events(monkeypatch, protocol):
     data = hawkes_set(8, end=10.0, seed=3)
     monkeypatch.setattr(events, "parts", lambda name, fold: (data[:4], data[4:6], data[6:], {}))
-    monkeypatch.setattr(events, "QUICK", {"min_steps": 4, "max_epochs": 2, "d_model": 8})
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 4, "epochs": 2, "d_model": 8})
     outcome = events.run(Cell("events", "Taxi", "fold1", "contiformer:thp", 0, protocol), "quick", 0)
     assert np.isfinite(list(outcome.metrics.values())).all()
     assert outcome.configuration["intensity"] == "thp"
@@ -98,7 +98,7 @@ def test_a_cell_of_events(monkeypatch, protocol):
 def test_every_variant_of_an_ablation_can_be_trained_and_differs(table, monkeypatch):
     data = hawkes_set(4, end=4.0, seed=3)
     monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
-    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "epochs": 1, "d_model": 8})
     found = {
         variant: ablations._run(Cell(table, "Taxi", "fold1", variant, 0), "quick", 0).metrics["log_likelihood"]
         for variant in ablations.VARIANTS[table]
@@ -124,7 +124,7 @@ def test_headwise_differs_from_the_paper_in_the_field_alone(small_series, monkey
 def test_twins_are_the_same_training(table, monkeypatch):
     data = hawkes_set(4, end=4.0, seed=3)
     monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
-    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "epochs": 1, "d_model": 8})
     cell = next(cell for cell in experiments.get(table).grid("honest") if experiments.get(table).twins(cell))
     said = {
         experiments.get(c.table).run(c, "quick", 0).metrics["nll"] for c in (cell, *experiments.get(table).twins(cell))
@@ -142,7 +142,7 @@ def test_short_sequences_are_short_in_every_part(monkeypatch):
     data = hawkes_set(6, end=20.0, seed=3)
     assert min(data.lengths) > step_size.QUICK_SHORT_EVENTS
     monkeypatch.setattr(events, "parts", lambda name, fold: (data[:2], data[2:4], data[4:], {}))
-    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "epochs": 1, "d_model": 8})
     seen = []
     fit = events.EventPredictor.fit
 
@@ -164,7 +164,7 @@ def test_short_sequences_are_short_in_every_part(monkeypatch):
 def test_one_model_is_scored_by_every_step(monkeypatch):
     data = hawkes_set(4, end=4.0, seed=3)
     monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
-    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "max_epochs": 1, "d_model": 8})
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "epochs": 1, "d_model": 8})
     step_size._trained.cache_clear()
     steps = []
 
@@ -205,7 +205,7 @@ def test_errors_of_spirals_are_distances_in_the_plane():
 def test_a_cell_of_the_pendulum(monkeypatch):
     small = partial(pendulum.pendulum_splits, (8, 4, 4))
     monkeypatch.setattr(pendulum, "pendulum_splits", small)
-    monkeypatch.setattr(pendulum, "QUICK", {"max_epochs": 1, "min_steps": 1, "d_model": 8})
+    monkeypatch.setattr(pendulum, "QUICK", {"epochs": 1, "min_steps": 1, "d_model": 8})
     for protocol in ("honest", "paper"):
         outcome = pendulum.run(Cell("pendulum", "pendulum", "default", "gru_dt", 0, protocol), "quick", 0)
         assert outcome.metrics["mse"] > 0

@@ -43,7 +43,7 @@ def test_two_processes_train_the_same_model_as_one(checked, tmp_path):
         assert other["judged"] == checked
     for name, weights in one["best"].items():
         assert weights.numpy() == pytest.approx(two["best"][name].numpy(), rel=1e-4, abs=1e-6)
-    files = sorted(path.name.split(".")[0] for path in together.rglob("*") if path.is_file())
+    files = sorted(path.name.split(".")[0] for path in together.rglob("[!.]*") if path.is_file())
     assert files == ["events", "history", "last", "previous", "result0", "result1"]
     assert len(list(csv.DictReader((together / "history.csv").open()))) == 3
 

@@ -141,3 +141,15 @@ def test_averaged_weights_are_kept(monkeypatch):
         share = max(0.5, 1 / (number + 1))
         mean = mean + share * (weights - mean)
     torch.testing.assert_close(task.head.weight.detach(), mean)
+
+
+def test_a_tenfold_validation_loss_is_warned_of_once(monkeypatch):
+    losses = iter([0.9, 0.5, 0.8, 6.0, 60.0, 0.6])
+    monkeypatch.setattr("tests.training.jobs.WhichKind.metrics", lambda self, judged: {"loss": next(losses)})
+    with pytest.warns(
+        UserWarning, match=r"validation loss rose from 0.5 \(epoch 2\) to 6 \(epoch 4\): look for"
+    ) as seen:
+        _, outcome = run(max_epochs=6)
+    assert len(seen) == 1
+    assert outcome.messages == [str(seen[0].message)]
+    assert outcome.best_round == 1

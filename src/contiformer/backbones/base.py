@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -100,6 +101,7 @@ class Backbone(nn.Module, ABC):
         super().__init__()
         check_positive(input_size=input_size, d_model=d_model, n_layers=n_layers)
         self.d_model = d_model
+        self.register_forward_hook(_refuse_non_finite, with_kwargs=True)
 
     @classmethod
     def capabilities_for(cls, **options: Any) -> Capabilities:
@@ -123,6 +125,29 @@ class Backbone(nn.Module, ABC):
     def stream(self) -> Stream | None:
         """The model on a sequence that goes on, where an observation costs less than a new pass; otherwise None."""
         return None
+
+
+def _refuse_non_finite(model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], states: Tensor) -> None:
+    """Refuse states that are not finite, outside of training, naming series and step."""
+    if model.training or torch.compiler.is_compiling():
+        return
+    asked = dict(zip(("batch", "query_times"), given, strict=False)) | named
+    batch, queries = asked["batch"], asked.get("query_times")
+    wrong = ~torch.isfinite(states).all(-1)
+    if queries is None:
+        wrong &= batch.mask
+    if not bool(wrong.any()):
+        return
+    series, step = (int(n) for n in wrong.nonzero()[0])
+    name = repr(batch.ids[series]) if batch.ids and batch.ids[series] is not None else str(series)
+    when = float((batch.times if queries is None else queries)[series, step])
+    seen = slice(0, int(batch.lengths[series]))
+    gap = float(batch.times[series, seen].diff().amax()) if int(batch.lengths[series]) > 1 else 0.0
+    raise FloatingPointError(
+        f"{type(model).__name__} has no finite state for series {name} at step {step} (scaled time {when:.4g}; longest "
+        f"gap {gap:.4g}, largest value {float(batch.values[series].abs().amax()):.4g}): are times and values in the "
+        "units of the training? If they are, use another backbone, such as 'contiformer'"
+    )
 
 
 def check_capabilities(name: str, capabilities: Capabilities, data: SeriesSet) -> None:

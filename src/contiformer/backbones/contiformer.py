@@ -201,14 +201,23 @@ class ContiFormerStream:
         for layer in self.layers:
             self._input, self._clock = x - now, clock
             x = layer.append(x, clock)
-        return x
+        return self._finite(x, time)
 
     @torch.no_grad()
     def at(self, time: float) -> Float[Tensor, " d"]:
         """The state at a later time, at which nothing is observed."""
         clock, now = self._now(time)
         held = torch.zeros_like(now) if self._input is None else self._input
-        return self.layers[-1].at(held + now, clock)
+        return self._finite(self.layers[-1].at(held + now, clock), time)
+
+    def _finite(self, state: Float[Tensor, " d"], time: float) -> Float[Tensor, " d"]:
+        if not bool(torch.isfinite(state).all()):
+            step = len(self.layers[-1].begun) - 1
+            raise FloatingPointError(
+                f"ContiFormer has no finite state at step {step} of the stream (scaled time {time:.4g}): are times and "
+                "values in the units of the training?"
+            )
+        return state
 
 
 def _heads_for(d_model: int) -> int:

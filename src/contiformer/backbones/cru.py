@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -165,7 +166,10 @@ class Transition(nn.Module):
         place = torch.arange(size) % (size // 2)
         self.register_buffer("band", (place - place[:, None]).abs() <= bandwidth, persistent=False)
         self.mixing = nn.Linear(size, basis)
-        entries = float(self.band.sum(1).float().mean())
+        half = size // 2
+        pairs = half + 2 * sum(half - n for n in range(1, min(bandwidth, half - 1) + 1))
+        # entries in a row of the band on average, in single precision
+        entries = float(np.float32(2 * pairs) / np.float32(half))
         self.matrices = nn.Parameter(0.1 / math.sqrt(entries) * torch.randn(basis, size, size) * self.band)
         self.log_noise = nn.Parameter(torch.full((size,), math.log(math.expm1(0.1))))
 

@@ -11,6 +11,8 @@ from rich.table import Table
 
 from contiformer.backbones import BACKBONES, make_backbone
 
+#: Columns below which papers come after the table, and a width at which nothing wraps.
+NARROW, UNBOUNDED = 150, 500
 #: Of the series for which parameters are counted.
 CHANNELS = 6
 
@@ -21,13 +23,19 @@ def backbones(as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table()
-    for head in ("backbone", "causal", "irregular times", "missing channels", "parameters", "paper"):
-        table.add_column(head, justify="right" if head == "parameters" else "left")
+    console = Console(highlight=False)
+    narrow = console.is_terminal and console.width < NARROW
+    table = Table(box=None, pad_edge=False)
+    for head in ("backbone", "causal", "irregular", "missing", "parameters", *([] if narrow else ["paper"])):
+        table.add_column(head, justify="right" if head == "parameters" else "left", no_wrap=True)
     for row in rows:
         marks = (row["causal"], "yes" if row["irregular"] else "no", "yes" if row["missing"] else "no")
-        table.add_row(row["name"], *marks, f"{row['parameters']:,}", row["citation"])
-    Console().print(table)
+        table.add_row(row["name"], *marks, f"{row['parameters']:,}", *([] if narrow else [row["citation"]]))
+    # a file or a pipe gets one line for each
+    Console(highlight=False, width=None if console.is_terminal else UNBOUNDED).print(table)
+    if narrow:
+        for row in rows:
+            console.print(f"{row['name']}: {row['citation']}", style="dim")
 
 
 def described() -> list[dict[str, Any]]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from contiformer.data.errors import printable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 DEBUG = "--debug"
@@ -18,7 +22,8 @@ FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 EXPECTED = (ValueError, OSError, ModuleNotFoundError, FloatingPointError, MemoryError)
 # typer brings its own copy of click since 0.16, and uses the package before
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
-_NAMED_BY_ARGUMENT = ("id", "time", "type", "values", "label", "static", "targets", "duplicates")
+_COLUMNS = ("id", "time", "type", "values", "variable", "value", "label", "static", "targets", "categorical")
+_NAMED_BY_ARGUMENT = (*_COLUMNS, "duplicates")
 
 
 class _ExitCodes:
@@ -41,7 +46,9 @@ class _ExitCodes:
         """Run a command and exit."""
         words = list(sys.argv[1:] if args is None else args)
         debug = DEBUG in words
-        code = self._code(prog_name or self.program, [word for word in words if word != DEBUG], debug, extra)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = self._code(prog_name or self.program, [word for word in words if word != DEBUG], debug, extra)
         if standalone_mode:
             sys.exit(code)
         return code
@@ -78,9 +85,14 @@ class Program(_ExitCodes, TyperCommand):
     """A program without commands."""
 
 
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning in one line on stderr, without the place in our code."""
+    typer.secho(f"Warning: {printable(as_options(' '.join(str(message).split())))}", fg="yellow", err=True)
+
+
 def complain(problem: str) -> None:
     """One line in red on stderr."""
-    typer.secho(f"Error: {problem}", fg="red", err=True)
+    typer.secho(f"Error: {printable(problem)}", fg="red", err=True)
 
 
 def as_options(text: str) -> str:
@@ -90,10 +102,11 @@ def as_options(text: str) -> str:
         >>> from contiformer.cli.commands import as_options
         >>> as_options("pass time=, and id= if there are several series")
         'pass --time, and --id if there are several series'
+        >>> as_options('name both in variable= and value=; or pass duplicates="mean"')
+        'name both in --variable and --value; or pass --duplicates "mean"'
     """
-    for name in _NAMED_BY_ARGUMENT:
-        text = text.replace(f" {name}=", f" --{name} ").replace(f"--{name} ,", f"--{name},")
-    return text.replace("  ", " ").strip()
+    argument = rf" ({'|'.join(_NAMED_BY_ARGUMENT)})=(?=([\w\[\"'])?)"
+    return re.sub(argument, lambda found: f" --{found[1]}" + (" " if found[2] else ""), text)
 
 
 def names_in(text: str | None) -> tuple[str, ...]:

@@ -72,6 +72,8 @@ def show_info(name: _Name) -> None:
     info = _known(name)
     here = catalog.presence(info)
     table = Table("", "value", title=info.name, title_justify="left", show_header=False)
+    # addresses and checksums are for copying
+    table.columns[-1].overflow = "fold"
     table.add_row("task", info.task)
     table.add_row("sizes", info.sizes_text())
     table.add_row("licence note", info.licence)

@@ -48,7 +48,6 @@ PARAMETERS: dict[str, Any] = {
     "time_origin": "global",
     "keep_points": 1.0,
     "batch_size": 16,
-    "min_steps": 0,
     "learning_rate": 0.02,
     "warmup": 0.03,
     "weight_decay": 0.0,

@@ -143,9 +143,7 @@ def _self_test() -> Iterator[Finding]:
     draw = np.random.default_rng(0)
     X: list[Any] = [(np.sort(draw.random(6)), draw.normal(n % 2, 0.1, (6, 1))) for n in range(16)]
     y = [n % 2 for n in range(16)]
-    model = Classifier(d_model=8, training=TrainingOptions(max_epochs=1, min_steps=12, validation=0.25, verbose=0)).fit(
-        X, y
-    )
+    model = Classifier(d_model=8, training=TrainingOptions(max_epochs=6, validation=0.25, verbose=0)).fit(X, y)
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
         again = Classifier.load(folder)

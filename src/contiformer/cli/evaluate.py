@@ -9,36 +9,32 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from contiformer.cli.run_folder import load_run, read_source, refuse_options
+from contiformer.cli.run_folder import load_run, read_source, refuse_options, tell_files
 from contiformer.data import DataError
-
-#: Meanings of metrics whose names do not say them.
-_MEANING = {
-    "loss": "mean negative log-likelihood",
-    "ece": "expected calibration error",
-    "auroc": "area under the ROC curve",
-    "score": "the validation score",
-    "nll": "mean negative log-likelihood",
-    "coverage90": "share within the 90 % intervals",
-    "r2": "R², 1 is perfect",
-}
+from contiformer.data.errors import printable
 
 
-def evaluate(run: Path, data: str | None, as_json: bool, label: str | None, type: str | None, **columns: Any) -> None:
+def evaluate(
+    run: Path, data: str | None, as_json: bool, label: str | None, labels: Path | None, type: str | None, **columns: Any
+) -> None:
     """Print the metrics on the test part of the run, or on other data."""
     estimator: Any = load_run(run)
     source = read_source(run, estimator.task_name)
     found: Any = None
     if data is not None:
         if estimator.task_name == "events":
-            refuse_options(("--label", label), why="events has no use for it.")
+            refuse_options(("--label", label), ("--labels", labels), why="events has no use for it.")
             found = source.other(data, estimator, type=type, **columns)
         else:
             refuse_options(("--type", type), why=f"{estimator.task_name} has no use for it.")
-            found = source.other(data, estimator, label=label, **columns)
+            path = None if labels is None else str(labels.resolve())
+            found = source.other(data, estimator, label=label, labels=path, **columns)
     elif source.data:
+        if source.test is not None:
+            tell_files(source)
         found = source.testing(estimator)
     if found is None:
         remedy = "pass --data FILE, or train with --test FILE or a share"
@@ -48,17 +44,17 @@ def evaluate(run: Path, data: str | None, as_json: bool, label: str | None, type
         typer.echo(json.dumps(metrics, indent=2))
     else:
         title = f"{estimator.__class__.__name__} on {len(found):,} {source.items}"
-        show_metrics(title, {"test" if data is None else "value": metrics})
+        show_metrics(title, {"test" if data is None else "value": metrics}, estimator.metric_meanings())
 
 
-def show_metrics(title: str, columns: Mapping[str, Mapping[str, float]]) -> None:
-    """One row for each metric, one column for each part of the data."""
-    table = Table(title=title, title_justify="left")
+def show_metrics(title: str, columns: Mapping[str, Mapping[str, float]], meanings: Mapping[str, str]) -> None:
+    """One row for each metric with its meaning and unit, one column for each part of the data."""
+    table = Table(title=escape(printable(title)), title_justify="left")
     table.add_column("metric")
     for part in columns:
         table.add_column(part, justify="right")
     table.add_column("", style="dim")
     for name in dict.fromkeys(name for metrics in columns.values() for name in metrics):
         numbers = (f"{metrics[name]:.4g}" if name in metrics else "" for metrics in columns.values())
-        table.add_row(name, *numbers, _MEANING.get(name, ""))
+        table.add_row(name, *numbers, meanings.get(name, ""))
     Console(highlight=False).print(table)

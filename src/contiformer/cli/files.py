@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -14,13 +12,15 @@ from contiformer.data.errors import DataError, naming_file
 from contiformer.data.files import decode, read_bytes
 from contiformer.data.readers.columns import Place, guarded
 from contiformer.data.readers.csv import as_whole_numbers, read_csv, table
+from contiformer.data.readers.frames import Order
 from contiformer.data.readers.jsonl import read_events as read_json_lines
 from contiformer.data.readers.parquet import files_in, read_parquet
 from contiformer.data.readers.ts import read_ts
-from contiformer.data.series_set import SeriesSet
+from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.event_tables import EventColumns, Events, read_events
-from contiformer.estimators.frames import events_from
-from contiformer.estimators.tables import Columns, with_targets
+from contiformer.estimators.frames import events_from, series_from
+from contiformer.estimators.labels import is_missing, labels_in
+from contiformer.estimators.tables import Columns
 
 #: Endings, the last but ``.gz``.
 SERIES_ENDINGS = (".csv", ".tsv", ".parquet", ".ts")
@@ -44,15 +44,16 @@ def _known_ending(path: Path, known: Sequence[str], reader: str) -> str:
 
 
 def read_series_file(
-    path: Path, columns: Columns, *, duplicates: str = "error", answers: bool = True
+    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "appearance"
 ) -> tuple[SeriesSet, Columns]:
     """The series, and the columns with those that were not named filled in.
 
     Args:
         path: CSV, TSV, Parquet or ``.ts``, gzipped or not.
         columns: roles of the columns of a table; a table written by contiformer knows its own.
-        duplicates: policy for two rows of a series at one time.
-        answers: label and targets have to be there; otherwise they are read where they are.
+        known: the description of a model's training data, whose channels are read; label and targets where they are.
+        labelled: labels are read from the column of the label.
+        order: of the series of a table.
     """
     ending = _known_ending(path, SERIES_ENDINGS, "reader")
     if ending == ".ts":
@@ -60,32 +61,30 @@ def read_series_file(
     if columns.time is None:
         data = read_parquet(path) if ending == ".parquet" else read_csv(path)
         return data, Columns("id", "time", data.channels, "label" if data.classes else None, data.schema.static)
-    present = columns.present_in(_column_names(path, ending), answers=answers)
-    assert present.values is not None
-    roles: dict[str, Any] = {
-        "id": columns.id,
-        "values": [*present.values, *present.targets],
-        "label": present.label,
-        "static": columns.static,
-        "duplicates": duplicates,
-        "order": "appearance",
-    }
-    if ending == ".parquet":
-        data = read_parquet(path, time=columns.time, **roles)
-    else:
-        data = read_csv(path, time=columns.time, separator=_SEPARATORS[ending], **roles)
-    return with_targets(data, len(present.targets)), replace(columns, values=present.values)
+    with naming_file(path):
+        frame, place = _frame(path, ending, columns.id)
+        data = series_from(frame, columns, known, labelled=labelled, place=place, order=order)
+    return data, replace(columns, values=columns.present_in(frame.columns).values)
 
 
-def _column_names(path: Path, ending: str) -> list[str]:
-    if ending == ".parquet":
-        return guarded(lambda: pl.read_parquet(files_in(path)[0], n_rows=0), path).columns
-    lines = read_bytes(path).removeprefix(_BYTE_ORDER_MARK).split(b"\n", 2)
-    first = lines[1] if lines[0].startswith(b"# contiformer") and len(lines) > 1 else lines[0]
-    return next(csv.reader([first.decode(errors="replace").rstrip("\r")], delimiter=_SEPARATORS[ending]), [])
+def read_labels(path: Path, data: SeriesSet, columns: Columns) -> tuple[SeriesSet, Columns]:
+    """The series with their labels of another table, and the columns with that of the labels."""
+    ending = _known_ending(path, EVENT_ENDINGS[:3], "reader of labels")
+    if columns.id is None:
+        raise DataError("labels in a file of their own need ids", file=path, remedy="name the column of the ids in id=")
+    with naming_file(path):
+        frame = _frame(path, ending, columns.id)[0]
+        label, labels = labels_in(frame, data, columns, "the file")
+    known = sorted({one for one in labels if not is_missing(one)})
+    classes = None if any(isinstance(one, float) for one in known) else tuple(known)
+    series = [replace(one, label=None if is_missing(of) else of) for one, of in zip(data, labels, strict=True)]
+    schema = replace(data.schema, classes=classes)
+    return SeriesSet(series, schema=schema, notes=data.notes), replace(columns, label=label)
 
 
-def read_event_file(path: Path, columns: EventColumns, type_names: Sequence[str] | None = None) -> Events:
+def read_event_file(
+    path: Path, columns: EventColumns, type_names: Sequence[str] | None = None, *, order: Order = "appearance"
+) -> Events:
     """The sequences in a file.
 
     Args:
@@ -93,6 +92,7 @@ def read_event_file(path: Path, columns: EventColumns, type_names: Sequence[str]
             gzipped.
         columns: of a table.
         type_names: of a model, whose numbers types then get.
+        order: of the sequences of a table.
 
     Raises:
         DataError: with file, row and column.
@@ -101,18 +101,23 @@ def read_event_file(path: Path, columns: EventColumns, type_names: Sequence[str]
     with naming_file(path):
         if ending == ".jsonl":
             return read_events(read_json_lines(path), columns, type_names)
-        place = Place(path, 1 if ending == ".parquet" else 2)
-        data, dates = events_from(_event_frame(path, ending, columns), columns, type_names, place)
-        return Events(data, "polars", dates)
+        frame, place = _frame(path, ending, columns.id)
+        data, kind, zone = events_from(frame, columns, type_names, place, order=order)
+        return Events(data, "polars", kind, zone)
 
 
-def _event_frame(path: Path, ending: str, columns: EventColumns) -> pl.DataFrame:
+def _frame(path: Path, ending: str, id: str | None) -> tuple[pl.DataFrame, Place]:
+    """The table in a file, and where its rows are."""
     if ending == ".parquet":
         files = files_in(path)
-        return guarded(lambda: pl.read_parquet(files, glob=False, hive_partitioning=path.is_dir()), path)
-    data = read_bytes(path)
+        frame = guarded(lambda: pl.read_parquet(files, glob=False, hive_partitioning=path.is_dir()), path)
+        return frame, Place(path)
+    data = read_bytes(path).removeprefix(_BYTE_ORDER_MARK)
     if not data.isascii():
         decode(data, "utf-8", path)
-    as_words = {} if columns.id is None else {columns.id: pl.String}
-    frame = table(data.removeprefix(_BYTE_ORDER_MARK), path, _SEPARATORS[ending], as_words, first_row=2)
-    return frame.with_columns(as_whole_numbers(frame[name]) for name in as_words if name in frame.columns)
+    described = data.startswith(b"# contiformer")
+    data, first_row = (data.partition(b"\n")[2], 3) if described else (data, 2)
+    as_words = {} if id is None else {id: pl.String}
+    frame = table(data, path, _SEPARATORS[ending], as_words, first_row=first_row)
+    frame = frame.with_columns(as_whole_numbers(frame[name]) for name in as_words if name in frame.columns)
+    return frame, Place(path, first_row)

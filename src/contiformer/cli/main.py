@@ -24,6 +24,12 @@ Time = Annotated[str | None, typer.Option(help="Column of the times: numbers or 
 Type = Annotated[str | None, typer.Option(help="Column of the type of each event, for events.")]
 Values = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of the channels (default: all others).")]
 Label = Annotated[str | None, typer.Option(help="Column of the class or the number to predict.")]
+Labels = Annotated[
+    Path | None, typer.Option(metavar="FILE", exists=True, help="Table with id and label, if not in the data.")
+]
+Variable = Annotated[str | None, typer.Option(help="Column of what a row measures, if each row is one measurement.")]
+Value = Annotated[str | None, typer.Option(help="Column of the measured value, beside --variable.")]
+Categorical = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that hold categories.")]
 Static = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that do not change within a series.")]
 Targets = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict at every time, for regression.")]
 Duplicates = Annotated[str, typer.Option(help="Two rows of a series at one time: error, mean, first, last or keep.")]
@@ -95,8 +101,12 @@ def train(
     time: Time = None,
     type: Type = None,
     values: Values = None,
+    variable: Variable = None,
+    value: Value = None,
     label: Label = None,
+    labels: Labels = None,
     static: Static = None,
+    categorical: Categorical = None,
     targets: Targets = None,
     duplicates: Duplicates = "error",
     test: Annotated[
@@ -123,6 +133,8 @@ def train(
 
       contiformer train classification --data BasicMotions --drop 0.3
       contiformer train classification --data stays.csv --id patient --time hour --label died --test 0.2
+      contiformer train classification --data labs.csv --id stay --time hour --variable test --value result
+        --labels died.csv
       contiformer train forecasting --data ILI --set horizon=36
       contiformer train regression --data beds.parquet --id bed --time t --values x,y --targets load
       contiformer train interpolation --data spirals --config small.yaml --set learning_rate=0.01
@@ -143,9 +155,13 @@ def evaluate(
     time: Time = None,
     type: Type = None,
     label: Label = None,
+    labels: Labels = None,
     as_json: AsJson = False,
 ) -> None:
     """Metrics of a trained model on its test part, or on other data.
+
+    The test part is read from the files that the folder names, which is said. For a folder of someone else pass --data:
+    then no file is read but those that you name, as in `contiformer predict`.
 
     [bold]Examples[/bold]
 
@@ -177,6 +193,9 @@ def predict(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help=".csv, .parquet or .json (default: CSV on stdout).")
     ] = None,
+    escape_formulas: Annotated[
+        bool, typer.Option("--escape-formulas", help="Put ' before words that a spreadsheet would run (=, +, -, @).")
+    ] = False,
 ) -> None:
     """Classes and their probabilities, numbers, values with their uncertainty at any times, or the next events.
 

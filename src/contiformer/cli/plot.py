@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import typer
 
-from contiformer.cli.run_folder import histories, is_finished, load_run, read_start
+from contiformer.cli.run_folder import histories, is_finished, load_run, read_start, tell_files
 from contiformer.data import DataError, EventSet, SeriesSet
+from contiformer.data.conversion import DATES
 from contiformer.estimators.event_stream import one_step_ahead
-from contiformer.estimators.tables import with_labels
+from contiformer.estimators.labels import with_labels
 from contiformer.plots.classes import draw_confusion, draw_reliability
 from contiformer.plots.curves import Curve, draw_agreement, draw_curves, draw_learning
 from contiformer.plots.events import IntensityCurve, draw_gaps, draw_intensities, draw_residuals
@@ -38,8 +39,10 @@ def plot(run: Path, output: Path | None) -> None:
     estimator: Any = load_run(run) if is_finished(run) or not done else None
     if done:
         task = None if estimator is None else estimator.tasks_[0]
-        monitor, mode = ("train_loss", "min") if task is None else (task.monitor, task.mode)
-        typer.echo(draw_learning(done, folder / "learning.png", monitor, mode))
+        monitor = "train_loss" if task is None else task.monitor
+        # models of older versions do not say which epoch was kept
+        kept = () if estimator is None else estimator.metrics_.get("kept_epochs", ())
+        typer.echo(draw_learning(done, folder / "learning.png", monitor, kept))
     if estimator is None:
         return
     data, part = _shown(run, estimator)
@@ -54,6 +57,7 @@ def _shown(run: Path, estimator: Any) -> tuple[Any, str]:
     if start is None:
         return None, ""
     source: Any = start.source
+    tell_files(source)
     test = source.testing(estimator)
     if test is not None:
         return test, "test"
@@ -180,7 +184,7 @@ def _intensities(estimator: Any, data: EventSet, part: str, path: Path) -> Path:
         name = f"sequence {number if one.id is None else one.id}{cut}"
         rows.append(IntensityCurve(name, at, estimator.intensity_at(one, at).sum(1), one.times, one.types))
     title = f"{len(rows)} of {len(data):,} {part} sequences, intensity of all types together"
-    return draw_intensities(rows, estimator.type_names_, path, title=title, dates=estimator.dates_)
+    return draw_intensities(rows, estimator.type_names_, path, title=title, dates=estimator.time_kind_ in DATES)
 
 
 def _between(times: Any) -> Any:

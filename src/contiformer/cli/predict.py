@@ -17,10 +17,14 @@ import typer
 
 from contiformer.cli.run_folder import load_run, read_source, refuse_options
 from contiformer.data import DataError, SeriesSet, read_text, write_bytes
+from contiformer.data.conversion import TimeKind
+from contiformer.data.errors import printable
 from contiformer.estimators.frames import frame_of
 from contiformer.estimators.tables import Columns, names_of
 
 ENDINGS = (".csv", ".parquet", ".json")
+#: Beginnings of cells that spreadsheets run.
+_FORMULA = r"^[=+\-@\t\r]"
 
 
 def predict(
@@ -31,6 +35,7 @@ def predict(
     type: str | None,
     n: int | None,
     output: Path | None,
+    escape_formulas: bool,
     **columns: str | None,
 ) -> None:
     """Write the predictions for the data ``given`` to ``output`` or stdout."""
@@ -48,16 +53,34 @@ def predict(
     data: Any = read_source(run, estimator.task_name).inputs(given, estimator, **columns)
     table: pl.DataFrame
     if events:
-        _check_dates(data.dates, estimator.dates_)
         table = estimator.predict_next(data) if n is None else estimator.predict_ahead(data, n)
     else:
-        _check_dates(data.schema.dates, estimator.schema_.dates, at)
         table = predictions(estimator, data, at, levels)
+    if output is None or output.suffix != ".parquet":
+        table = table.with_columns(_as_clock(table[name]) for name, kind in table.schema.items() if kind == pl.Duration)
+    if escape_formulas:
+        table = without_formulas(table)
     if output is None:
-        sys.stdout.write(table.write_csv())
+        text = table.write_csv()
+        sys.stdout.write("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
         return
     _write(table, output)
-    typer.echo(f"wrote {output}: {table.height:,} rows of {', '.join(table.columns[:8])}", err=True)
+    names = printable(", ".join(table.columns[:8]))
+    typer.echo(f"wrote {output}: {table.height:,} rows of {names}", err=True)
+
+
+def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with an apostrophe before words that a spreadsheet would take for a formula.
+
+    Example:
+        >>> import polars as pl
+        >>> from contiformer.cli.predict import without_formulas
+        >>> without_formulas(pl.DataFrame({"id": ["=1+1", "a"], "-x": [1, 2]})).to_dict(as_series=False)
+        {'id': ["'=1+1", 'a'], "'-x": [1, 2]}
+    """
+    words = pl.col(pl.String)
+    escaped = table.with_columns(pl.when(words.str.contains(_FORMULA)).then("'" + words).otherwise(words).name.keep())
+    return escaped.rename({name: f"'{name}" for name in table.columns if re.match(_FORMULA, name)})
 
 
 def _check_output(output: Path) -> None:
@@ -65,17 +88,6 @@ def _check_output(output: Path) -> None:
         raise typer.BadParameter(f"{output} has to end in .csv, .parquet or .json.", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise DataError("there is no such folder", file=output.parent, remedy="make it first")
-
-
-def _check_dates(dates: bool, trained_on_dates: bool, at: str | None = None) -> None:
-    """Refuse dates for a model of numbers, and numbers for one of dates."""
-    kinds = ("numbers", "dates")
-    if dates != trained_on_dates:
-        problem = f"the times of --input are {kinds[dates]}, the run was trained on {kinds[trained_on_dates]}"
-        raise DataError(problem, remedy="give the same kind of times")
-    first = at.replace(":", ",").split(",")[0] if at is not None and not Path(at).is_file() else ""
-    if dates and re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", first.strip()):
-        raise typer.BadParameter("the run was trained on dates: give dates, such as 2024-01-31.", param_hint="--at")
 
 
 def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequence[float] | None) -> pl.DataFrame:
@@ -92,7 +104,7 @@ def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequenc
         probability, classes = estimator.predict_proba(data), estimator.classes_
         shares = {f"probability_{label}": probability[:, k] for k, label in enumerate(classes.tolist())}
         return pl.DataFrame(table | {"class": classes[probability.argmax(1)]} | shares)
-    times = None if at is None else parse_times(at, columns.id, columns.time)
+    times = None if at is None else parse_times(at, columns.id, columns.time, kind=data.schema.time_kind)
     if levels is not None:
         if task == "regression":
             raise typer.BadParameter("regression has none.", param_hint="--quantiles")
@@ -106,8 +118,8 @@ def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequenc
     return frame_of(data, [one.times for one in parts[0]], values, names, Columns(id, time))
 
 
-def parse_times(text: str, id: str | None = None, time: str | None = None) -> Any:
-    """Times from a list, a range, or a file; from a file with ids a dictionary.
+def parse_times(text: str, id: str | None = None, time: str | None = None, kind: TimeKind | None = None) -> Any:
+    """Times from a list, a range, or a file; from a file with ids a dictionary. Where the kind is known, of that kind.
 
     Example:
         >>> from contiformer.cli.predict import parse_times
@@ -116,22 +128,22 @@ def parse_times(text: str, id: str | None = None, time: str | None = None) -> An
     """
     path = Path(text)
     if path.is_file():
-        return _times_in(path, id or "id", time or "time")
-    if text.count(":") == 2 and "-" not in text.partition(":")[0][1:]:
+        return _times_in(path, id or "id", time or "time", kind)
+    if kind != "durations" and text.count(":") == 2 and "-" not in text.partition(":")[0][1:]:
         start, stop, step = _numbers(text.split(":"), "--at")
         if step <= 0 or stop < start:
             raise typer.BadParameter(f"{text} has no times: start:stop:step needs a positive step.", param_hint="--at")
         # the last one counts, whatever rounding does to it
         return start + step * np.arange(int(np.floor((stop - start) / step * (1 + 1e-9))) + 1)
-    return _times(text.split(","), f"{text!r} is neither a file nor times")
+    return _times(text.split(","), f"{text!r} is neither a file nor times", kind)
 
 
-def _times_in(path: Path, id: str, time: str) -> Any:
+def _times_in(path: Path, id: str, time: str, kind: TimeKind | None) -> Any:
     rows = [row for row in csv.reader(read_text(path).splitlines()) if row]
     header = rows[0]
     problem = f"a row of {path} is no time"
     if len(header) == 1:
-        return _times([row[0] for row in rows[header[0] == time :]], problem)
+        return _times([row[0] for row in rows[header[0] == time :]], problem, kind)
     if not {id, time} <= set(header):
         raise DataError(f"there are no columns {id} and {time}", file=path, remedy="give them, or times alone")
     who, when = header.index(id), header.index(time)
@@ -142,15 +154,20 @@ def _times_in(path: Path, id: str, time: str) -> Any:
         times.setdefault(row[who], []).append(row[when])
     named: dict[Any, Any] = {}
     for key, words in times.items():
-        named[key] = _times(words, problem)
+        named[key] = _times(words, problem, kind)
         if key.lstrip("-").isdigit():
             named[int(key)] = named[key]  # ids that are whole numbers are read as such
     return named
 
 
-def _times(words: Sequence[str], problem: str) -> Any:
-    """Numbers, or else dates."""
+def _times(words: Sequence[str], problem: str, kind: TimeKind | None) -> Any:
+    """Numbers, or else dates; or words such as 01:30 where times are durations."""
     bad = _no_number(words)
+    if bad is None and kind not in (None, "numbers"):
+        form = "durations, such as 01:30" if kind == "durations" else "dates, such as 2024-01-31"
+        raise typer.BadParameter(f"the run was trained on {kind}: give {form}.", param_hint="--at")
+    if kind == "durations":
+        return [word.strip() for word in words]
     if bad is None:
         return [float(word) for word in words]
     try:
@@ -175,6 +192,13 @@ def _numbers(words: Sequence[str], option: str) -> list[float]:
     if bad is not None:
         raise typer.BadParameter(f"{bad!r} is no number.", param_hint=option)
     return [float(word) for word in words]
+
+
+def _as_clock(durations: pl.Series) -> pl.Series:
+    """Durations as text, hh:mm:ss, as they are read."""
+    seconds = [time.total_seconds() for time in durations]
+    words = [f"{int(s // 3600):02d}:{int(s // 60 % 60):02d}:{s % 60:09.6f}" for s in seconds]
+    return pl.Series(durations.name, [word.removesuffix(".000000") for word in words])
 
 
 def _write(table: pl.DataFrame, output: Path) -> None:

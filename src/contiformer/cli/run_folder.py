@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,13 @@ import typer
 
 from contiformer.cli.source import EventSource, SeriesSource, source_class
 from contiformer.data import DataError, read_text, write_text
+from contiformer.data.errors import printable
 from contiformer.estimators import ESTIMATORS, Learner
-from contiformer.estimators.store import with_present_names
+from contiformer.estimators.store import FORMAT, with_present_names
 from contiformer.training.options import RUNTIME_OPTIONS
 
 TASKS: dict[str, type[Learner]] = {kind.task_name: kind for kind in ESTIMATORS.values()}
 FILE = "run.json"
-FORMAT = 1
 #: Parameters that say where and how loudly, not what: a run may go on with others.
 _ELSEWHERE = RUNTIME_OPTIONS | {"run_dir"}
 
@@ -49,28 +48,50 @@ class Start:
         write_text(folder / FILE, json.dumps(self.to_dict(), indent=1))
 
 
+class DamagedStartError(DataError):
+    """``run.json`` cannot be read; what was learned is not lost."""
+
+
 def read_start(folder: Path) -> Start | None:
-    """The options of the run in this folder; None where there is none."""
+    """The options of the run in this folder; None where there is none.
+
+    Raises:
+        DamagedStartError: the file is damaged.
+        DataError: it is of a newer version.
+    """
     path = folder / FILE
     if not path.is_file():
         return None
     try:
         saved = json.loads(read_text(path))
-        if saved["format"] > FORMAT:
-            newer = f"format {saved['format']}, this one reads up to {FORMAT}"
-            problem = f"the run was started by a newer contiformer ({newer})"
-            raise DataError(problem, file=path, remedy="upgrade contiformer, or choose another folder")
+        newer = saved["format"] > FORMAT
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise _damaged(path, error) from None
+    if newer:
+        problem = (
+            f"the run was started by a newer contiformer (format {saved['format']}, this one reads up to {FORMAT})"
+        )
+        raise DataError(problem, file=path, remedy="upgrade contiformer, or choose another folder")
+    try:
         # options that an older version did not have were at their defaults
-        parameters = TASKS[saved["task"]]().to_options() | with_present_names(saved["parameters"])
+        parameters = TASKS[saved["task"]]().to_options() | with_present_names(saved["parameters"], saved["format"])
         return Start(saved["task"], parameters, source_class(saved["task"]).from_dict(saved["data"]))
-    except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
-        problem = f"the description of the run is damaged ({error})"
-        raise DataError(problem, file=path, remedy="remove the folder and train again") from None
+    except (AttributeError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> DamagedStartError:
+    problem = f"the description of the run is damaged ({type(error).__name__}: {error})"
+    return DamagedStartError(problem, file=path, remedy="repeat its `contiformer train`, which writes it again")
 
 
 def read_source(folder: Path, task: str) -> SeriesSource | EventSource:
-    """The data source of the run in this folder; an empty one where it was not started by the command line."""
-    start = read_start(folder)
+    """The data source of the run in this folder; an empty one where the command line has not written it down."""
+    try:
+        start = read_start(folder)
+    except DamagedStartError as error:
+        note(str(error))
+        start = None
     return source_class(task)("") if start is None else start.source
 
 
@@ -110,18 +131,44 @@ def is_finished(folder: Path) -> bool:
     return (folder / "config.json").is_file()
 
 
+def has_checkpoints(folder: Path) -> bool:
+    """Whether something was learned that a training can go on from."""
+    return any(any(folder.glob(f"{place}checkpoints/*.safetensors")) for place in ("", "member*/"))
+
+
 def histories(folder: Path) -> list[list[dict[str, float]]]:
-    """The metrics of each epoch, for each member that has been begun."""
-    found = sorted(folder.glob("history.csv")) or sorted(folder.glob("member*/history.csv"))
-    return [_history(path) for path in found]
+    """The metrics of each epoch, for each member that has been begun; from its checkpoint where the file is damaged."""
+    members = [folder] if (folder / "checkpoints").is_dir() else sorted(folder.glob("member*"))
+    return [rows for rows in map(_history, members) if rows]
 
 
-def _history(path: Path) -> list[dict[str, float]]:
+def _history(folder: Path) -> list[dict[str, float]]:
+    path = folder / "history.csv"
     try:
         rows = csv.DictReader(read_text(path).splitlines())
-        return [{name: float(value) for name, value in row.items()} for row in rows]
+        found = [{name: float(value) for name, value in row.items()} for row in rows]
+        if not found or "round" not in found[0]:
+            raise ValueError("no epochs are in it")
+        return found
     except (ValueError, TypeError) as error:
-        raise DataError(f"the history is damaged ({error})", file=path, remedy="train again") from None
+        from contiformer.training.checkpoints import saved_history  # noqa: PLC0415 - start-up time
+
+        found = saved_history(folder / "checkpoints")
+        if path.exists():
+            note(f"{path} is damaged ({error}); " + ("its checkpoint has it, too" if found else "it is left out"))
+        return found
+
+
+def tell_files(source: SeriesSource | EventSource) -> None:
+    """Name the data files of ``run.json`` before they are read: in a folder of someone else they may be any."""
+    for path in (source.data, source.test_data, getattr(source, "labels", None)):
+        if path is not None and Path(path).is_absolute():
+            note(f"reading {path}, which {FILE} names")
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    typer.echo(f"note: {printable(text)}", err=True)
 
 
 def load_run(folder: Path) -> Learner:
@@ -130,10 +177,3 @@ def load_run(folder: Path) -> Learner:
         remedy = "start the same `contiformer train` again: it goes on"
         raise DataError("this run is not finished", file=folder, remedy=remedy)
     return Learner.load(folder)
-
-
-def first_process() -> bool:
-    """Whether this is the process that writes and speaks, under torchrun, SLURM and Lightning's own launcher."""
-    if "RANK" in os.environ:
-        return os.environ["RANK"] == "0"
-    return all(os.environ.get(name, "0") == "0" for name in ("SLURM_PROCID", "NODE_RANK", "LOCAL_RANK"))

@@ -36,9 +36,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DataError("this is no list of settings", file=path, remedy="write lines like 'd_model: 32'")
     if "parameters" in content and "format" in content:
-        return {
-            name: value for name, value in with_present_names(content["parameters"]).items() if name not in _OPTION_FOR
-        }
+        found = with_present_names(content["parameters"], content["format"])
+        return {name: value for name, value in found.items() if name not in _OPTION_FOR}
     return content
 
 

@@ -9,10 +9,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from contiformer.cli.files import EVENT_ENDINGS, SERIES_ENDINGS, ending_of, read_event_file, read_series_file
-from contiformer.data import DataError, EventSet, SeriesSet, catalog, cut_windows, did_you_mean, without_features
+from contiformer.cli.files import (
+    EVENT_ENDINGS,
+    SERIES_ENDINGS,
+    ending_of,
+    read_event_file,
+    read_labels,
+    read_series_file,
+)
+from contiformer.data import (
+    DataError,
+    EventSet,
+    Schema,
+    SeriesSet,
+    catalog,
+    cut_windows,
+    did_you_mean,
+    without_features,
+)
+from contiformer.data.readers.frames import Order
 from contiformer.data.synthetic import GENERATORS
 from contiformer.estimators.event_tables import EventColumns, Events
+from contiformer.estimators.input_checks import last_part
+from contiformer.estimators.labels import only_labelled
 from contiformer.estimators.tables import Columns, without_answers
 
 if TYPE_CHECKING:
@@ -25,7 +44,6 @@ GENERATED_EVENTS_TEST = 0.2
 #: The test part of sets that have none of their own.
 _TESTED_ON = {"PhysioNet2012-A": "PhysioNet2012-B"}
 _USE_EVENTS = "use `contiformer train events` with it"
-_MORE_SEQUENCES = "name the column that tells sequences apart with --id"
 
 
 def kind_of(data: str) -> str:
@@ -112,7 +130,9 @@ class Source:
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """Back from :meth:`to_dict`, also after a trip through JSON."""
         known = {one.name for one in fields(cls)}
-        columns = cls("").columns.from_dict(saved["columns"])
+        # runs of before have the policy for duplicates beside the columns
+        former = {"duplicates": saved["duplicates"]} if "duplicates" in saved else {}
+        columns = cls("").columns.from_dict(former | saved["columns"])
         return cls(**{**{k: v for k, v in saved.items() if k in known}, "columns": columns})
 
     @property
@@ -131,7 +151,7 @@ class SeriesSource(Source):
     """The source of series.
 
     Attributes:
-        duplicates: policy for two rows of a series at one time.
+        labels: path of a table with the labels, where they are not in that of the series.
         drop: share of the points of each series that is left out.
         options: of a generator.
     """
@@ -139,7 +159,7 @@ class SeriesSource(Source):
     items: ClassVar[str] = "series"
 
     columns: Columns = field(default_factory=Columns)
-    duplicates: str = "error"
+    labels: str | None = None
     drop: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -183,19 +203,20 @@ class SeriesSource(Source):
     def check_test(self, training: SeriesSet) -> None:
         """Read a test file once."""
         if self.test_data is not None and kind_of(self.test_data) == "file":
-            read_series_file(Path(self.test_data), self.columns, duplicates=self.duplicates)
+            self._read_file(self.test_data, training.schema)
 
     def other(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet | None:
         """Other series with answers; of a set with parts its test part."""
-        found = find_data(data, events=False)
-        return replace(self, data=found, test=found, columns=_columns_of_run(estimator, columns)).testing(estimator)
+        found, labels = find_data(data, events=False), columns.pop("labels", None)
+        roles = _columns_of_run(estimator, columns)
+        return replace(self, data=found, test=found, columns=roles, labels=labels).testing(estimator)
 
     def inputs(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet:
         """Other series, whose labels and targets may be missing."""
         found = find_data(data, events=False)
         if kind_of(found) == "file":
             roles = _columns_of_run(estimator, columns)
-            return read_series_file(Path(found), roles, duplicates=self.duplicates, answers=False)[0]
+            return read_series_file(Path(found), roles, estimator.schema_, order="id")[0]
         series = SeriesSource(found, test=found).testing(estimator)
         assert series is not None
         return series
@@ -205,7 +226,7 @@ class SeriesSource(Source):
             # the same generator makes the same series: what was trained on is no test
             return self._divided(self._read(data, "train")[0], estimator.task_name)[1]
         if kind_of(data) != "forecasting":
-            return self._read(data, "test")[0]
+            return self._read(data, "test", estimator.schema_)[0]
         if estimator.task_name != "forecasting":
             return None
         return replace(self, data=data)._windows("test", estimator.get_params(deep=False))
@@ -223,10 +244,14 @@ class SeriesSource(Source):
         forecaster = cast("Forecaster", estimator)
         return cut_windows(without_answers(data), forecaster._history, forecaster._reach(), between=between)
 
-    def _read(self, data: str, part: str) -> tuple[SeriesSet, Columns]:
+    def _read_file(self, data: str, known: Schema | None) -> tuple[SeriesSet, Columns]:
+        found, columns = read_series_file(Path(data), self.columns, known, labelled=self.labels is None)
+        return (found, columns) if self.labels is None else read_labels(Path(self.labels), found, columns)
+
+    def _read(self, data: str, part: str, known: Schema | None = None) -> tuple[SeriesSet, Columns]:
         kind, columns = kind_of(data), self.columns
         if kind == "file":
-            found, columns = read_series_file(Path(data), columns, duplicates=self.duplicates)
+            found, columns = self._read_file(data, known)
         elif kind == "generated":
             found = cast("SeriesSet", GENERATORS[data](**{"seed": 0, **self.options}))
         else:
@@ -242,6 +267,8 @@ class SeriesSource(Source):
 
     def _divided(self, data: SeriesSet, task: str) -> tuple[SeriesSet, SeriesSet | None]:
         share = share_of(self.test)
+        if task in ("classification", "regression") and not data.schema.targets:
+            data = only_labelled(data, data.labels)[0]
         if kind_of(self.data) == "generated":
             last = round((GENERATED_TEST if share is None else share) * len(data))
             return data[: len(data) - last], data[len(data) - last :]
@@ -250,6 +277,12 @@ class SeriesSource(Source):
         if task == "forecasting":
             first = [one.between(-np.inf, border) for one, border in zip(data, _borders(data, share), strict=True)]
             return SeriesSet(first, schema=data.schema), None
+        if task == "interpolation" and len(data) == 1:
+            # one series is divided along time
+            border = _borders(data, share)[0]
+            ends = ((-np.inf, border), (border, np.inf))
+            kept, tested = (SeriesSet([data[0].between(*end)], schema=data.schema) for end in ends)
+            return kept, tested
         parts = data.split(1 - share, share, seed=self.seed, stratify=data.classes is not None)
         return parts[0], parts[1]
 
@@ -308,11 +341,7 @@ class EventSource(Source):
         """Sequences to train on, those to validate on where the set prescribes them, and the columns of a table."""
         if kind_of(self.data) == "events":
             return self._part("train"), self._part("dev"), self.columns
-        kept = self._divided(self._read())[0]
-        if len(kept) < 2:
-            problem = "there is only one sequence to train and to validate on"
-            raise DataError(problem, file=self.data, remedy=_MORE_SEQUENCES)
-        return kept, None, self.columns
+        return self._divided(self._read())[0], None, self.columns
 
     def testing(self, estimator: EventPredictor) -> Events | None:
         """Sequences to test on; None where there are none."""
@@ -327,7 +356,7 @@ class EventSource(Source):
         """Other sequences; of a set with parts its test part, of the fold of the run where it has it."""
         source = EventSource.of(data, columns=_columns_of_run(estimator, columns))
         fold = self.fold if self.fold <= catalog.EVENT_FOLDS.get(source.data, 1) else 1
-        return replace(source, fold=fold)._read(estimator.type_names_)
+        return replace(source, fold=fold)._read(estimator.type_names_, order="id")
 
     inputs = other
 
@@ -337,11 +366,11 @@ class EventSource(Source):
         whole = self._read(type_names)
         return whole if kind_of(self.data) == "events" else self._divided(whole)[1]
 
-    def _read(self, type_names: tuple[str, ...] | None = None) -> Events:
+    def _read(self, type_names: tuple[str, ...] | None = None, order: Order = "appearance") -> Events:
         """All sequences; of a set with parts, the test part."""
         kind = kind_of(self.data)
         if kind == "file":
-            return read_event_file(Path(self.data), self.columns, type_names)
+            return read_event_file(Path(self.data), self.columns, type_names, order=order)
         if kind == "events":
             return self._part("test")
         return Events(cast("EventSet", GENERATORS[self.data](seed=0)).map(without_features), "set")
@@ -356,9 +385,13 @@ class EventSource(Source):
                 return whole, None
             share = GENERATED_EVENTS_TEST
         if len(whole) < 2:
-            problem = "one sequence cannot be divided into training and test"
-            raise DataError(problem, file=self.data, remedy=_MORE_SEQUENCES)
-        kept, tested = whole.data.split(1 - share, share, seed=self.seed)
+            # one sequence is divided along time
+            one = whole.data[0]
+            border = last_part(len(one), share, f"sequence of {len(one)} events", "test")
+            ends = (slice(border), slice(border, None))
+            kept, tested = (EventSet([one.events(part)], type_names=whole.data.type_names) for part in ends)
+        else:
+            kept, tested = whole.data.split(1 - share, share, seed=self.seed)
         return replace(whole, data=kept), replace(whole, data=tested)
 
 

@@ -15,17 +15,19 @@ from contiformer.backbones import BACKBONES
 from contiformer.cli import run_folder
 from contiformer.cli.commands import INTERRUPTED, names_in
 from contiformer.cli.evaluate import show_metrics
-from contiformer.cli.run_folder import TASKS, Start, first_process
+from contiformer.cli.run_folder import TASKS, Start
 from contiformer.cli.settings import checked, merged, parse_assignments, read_settings
 from contiformer.cli.source import EventSource, SeriesSource
 from contiformer.data import did_you_mean, write_text
 from contiformer.estimators.event_tables import EventColumns
 from contiformer.estimators.input_checks import check_parameters
+from contiformer.estimators.model_card import kept_weights
 from contiformer.estimators.tables import Columns
 from contiformer.tasks.events.build import WHOLE, check_names
+from contiformer.training.processes import first_process
 
 #: Options that mean nothing for events, and those that mean nothing for series.
-_NOT_FOR_EVENTS = ("label", "static", "targets", "drop")
+_NOT_FOR_EVENTS = ("label", "labels", "static", "targets", "variable", "value", "categorical", "drop")
 _ONLY_FOR_EVENTS = ("type", "fold")
 
 
@@ -33,21 +35,35 @@ def train(task: str, output: Path | None, **given: Any) -> None:
     """Train, resume, or say that the run is finished; the options are those of the command."""
     start = _resolve(task, given)
     folder = output or default_folder(start)
-    saved = run_folder.read_start(folder)
-    if saved is not None:
-        run_folder.refuse_other(folder, saved, start)
-    elif run_folder.is_finished(folder):
-        raise typer.BadParameter(f"{folder} holds a model that was not trained here.", param_hint="--output")
-    if run_folder.is_finished(folder):
+    if _is_done(folder, start):
         if first_process():
             typer.echo(f"{folder} is finished: there is nothing left to train. See `contiformer evaluate {folder}`.")
         return
-    if first_process():
-        start.write(folder)
+    if first_process() and run_folder.has_checkpoints(folder):
         done = run_folder.histories(folder)
         if done:
             typer.echo(f"{folder} was not finished; going on after epoch {len(done[-1])}", err=True)
     _train(start, folder)
+
+
+def _is_done(folder: Path, start: Start) -> bool:
+    """Whether the run is finished; refuses a folder with another one. What failed before its first epoch is no run."""
+    finished, begun = run_folder.is_finished(folder), run_folder.has_checkpoints(folder)
+    if not finished and not begun:
+        return False
+    try:
+        saved = run_folder.read_start(folder)
+    except run_folder.DamagedStartError as error:
+        if not begun:
+            raise
+        # the checkpoints know whether it is the same run, and the training refuses any other
+        run_folder.note(f"{error.problem}; it is written again")
+        return False
+    if saved is not None:
+        run_folder.refuse_other(folder, saved, start)
+    elif finished:
+        raise typer.BadParameter(f"{folder} holds a model that was not trained here.", param_hint="--output")
+    return finished
 
 
 def _resolve(task: str, given: dict[str, Any]) -> Start:
@@ -86,8 +102,11 @@ def _source(task: str, given: dict[str, Any], seed: int) -> SeriesSource | Event
     if targets and task != "regression":
         why = f"{task} learns the channels themselves; name them in --values."
         raise typer.BadParameter(why, param_hint="--targets")
-    columns = Columns(given["id"], given["time"], values or None, given["label"], names_in(given["static"]), targets)
-    return SeriesSource.of(given["data"], columns=columns, duplicates=given["duplicates"], drop=given["drop"], **common)
+    named = {name: given[name] for name in ("id", "time", "label", "variable", "value", "duplicates")}
+    several: dict[str, Any] = {name: names_in(given[name]) for name in ("static", "categorical")}
+    columns = Columns(values=values or None, targets=targets, **several, **named)
+    labels = None if given["labels"] is None else str(given["labels"].resolve())
+    return SeriesSource.of(given["data"], columns=columns, labels=labels, drop=given["drop"], **common)
 
 
 def default_folder(start: Start) -> Path:
@@ -105,15 +124,22 @@ def _train(start: Start, folder: Path) -> None:
     if first_process():
         # a test file that cannot be read stops the run before the training, not after it
         source.check_test(training)
-        typer.echo(f"{start.task} of {source.name}: {len(training):,} {source.items} to learn from", err=True)
+        if not run_folder.has_checkpoints(folder):
+            start.write(folder)
+        typer.echo(
+            f"{start.task} of {source.name}: {len(training):,} {source.items} to train and validate on", err=True
+        )
     roles = {name: role for name, role in vars(columns).items() if name in signature(estimator.fit).parameters}
     try:
         estimator.fit(training, validation_data=validation, **roles)
     except KeyboardInterrupt:
         if first_process():
+            start.write(folder)
             _say_how_to_resume(folder)
         raise typer.Exit(INTERRUPTED) from None
     if first_process():
+        # by now it is certain that the checkpoints are of this run
+        start.write(folder)
         _conclude(estimator, start, folder)
 
 
@@ -133,8 +159,10 @@ def _conclude(estimator: Any, start: Start, folder: Path) -> None:
     if test is not None:
         columns["test"] = estimator.metrics_["test"] = estimator.evaluate(test)
         write_text(folder / "metrics.json", json.dumps(estimator.metrics_, indent=1))
-    epochs, seconds = sum(estimator.metrics_["epochs"]), estimator.metrics_["seconds"]
-    show_metrics(f"{start.task} of {start.source.name}, {epochs} epochs, {seconds:.0f} s", columns)
+    title = f"{start.task} of {start.source.name}, {estimator.metrics_['seconds']:.0f} s"
+    show_metrics(title, columns, estimator.metric_meanings())
+    for line in kept_weights(estimator):
+        typer.echo(line)
     files = ("model.safetensors", "config.json", "metrics.json", "README.md", "history.csv", "checkpoints/")
     typer.echo(f"wrote {folder}: {', '.join(name for name in files if (folder / name).exists())}")
     at = " --at TIMES" if start.task == "interpolation" else ""

@@ -136,7 +136,10 @@ def collate(series: Sequence[Series], classes: Sequence[Label] | None = None) ->
         target = _padded([s.target_times for s in series], wanted)
     label = _labels([s.label for s in series], classes)
     ids = tuple(s.id for s in series)
-    return Batch(times, values, observed, lengths, static, static_observed, label, *target, ids=ids)
+    weight = None
+    if any(s.weight is not None for s in series):
+        weight = torch.tensor([1.0 if s.weight is None else s.weight for s in series])
+    return Batch(times, values, observed, lengths, static, static_observed, label, *target, weight=weight, ids=ids)
 
 
 def _given(array: Any, what: str) -> Any:

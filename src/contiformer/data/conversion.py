@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contiformer.data.errors import DataError
 
+#: Kinds of times, which are never mixed: a model of one of them is not asked in another.
+TimeKind = Literal["numbers", "dates", "dates with a time zone", "durations"]
+#: The kinds that are seconds since 1970.
+DATES: tuple[TimeKind, ...] = ("dates", "dates with a time zone")
+ZONED: TimeKind = "dates with a time zone"
 _MICROSECONDS = 1e6
 #: Seconds beyond which microseconds do not fit into 64 bits.
 FARTHEST = 9.2e12
@@ -53,6 +59,54 @@ def as_times(times: ArrayLike, name: str = "times") -> NDArray[np.float64]:
         bad = int(np.argmin(finite))
         raise DataError(f"{name}: {array[bad]!r} (position {bad}) is not a finite time", remedy="remove or repair it")
     return stamps
+
+
+def time_kind(times: Any) -> TimeKind:
+    """The kind of some times, by the first of them."""
+    some = next(iter(times), None)
+    if isinstance(some, dt.datetime) and some.tzinfo is not None:
+        return ZONED
+    if isinstance(some, dt.date | np.datetime64):
+        return "dates"
+    return "durations" if isinstance(some, dt.timedelta | np.timedelta64 | dt.time) else "numbers"
+
+
+def only_kind(kinds: Mapping[TimeKind, int]) -> TimeKind | None:
+    """The kind of the times in a list, from the kinds that are there with an item of each; two are refused."""
+    if len(kinds) > 1:
+        (first, a), (second, b) = list(kinds.items())[:2]
+        problem = f"the times of series {a} are {first}, those of series {b} {second}"
+        raise DataError(problem, remedy="use one kind of times")
+    return next(iter(kinds), None)
+
+
+def refuse_other_kind(given: TimeKind | None, wanted: TimeKind, what: str = "the times of X are") -> None:
+    """Refuse times of another kind than those of the training; None: the kind is unknown, and not checked.
+
+    Without that, numbers asked of a model of dates would be answered for 1970, and local times taken for UTC.
+    """
+    if given is None or given == wanted:
+        return
+    remedy = "give the same kind"
+    if given in DATES and wanted in DATES:
+        zone = "the zone that they are in" if given == "dates" else "no zone, on the clock of the training data"
+        remedy = f"give them {zone}, for example with tz_localize and tz_convert of pandas"
+    elif "durations" in (given, wanted):
+        remedy += ": durations and hh:mm are not numbers, which might be hours or seconds"
+    raise DataError(f"{what} {given}; the model was trained on {wanted}", remedy=remedy)
+
+
+def shown_times(times: NDArray[np.float64], kind: TimeKind) -> NDArray[Any]:
+    """Times as they were given: numbers, durations, or dates, those with a zone in UTC; NaT where one never comes."""
+    if kind == "numbers":
+        return times
+    never = ~(np.abs(times) <= FARTHEST)
+    unit = "timedelta64[us]" if kind == "durations" else "datetime64[us]"
+    shown = np.round(np.where(never, 0.0, times) * _MICROSECONDS).astype(np.int64).astype(unit)
+    shown[never] = "NaT"
+    if kind != ZONED:
+        return shown
+    return np.array([None if t is None else t.replace(tzinfo=dt.UTC) for t in shown.tolist()], object)
 
 
 def as_datetimes(times: NDArray[np.float64]) -> NDArray[np.datetime64]:

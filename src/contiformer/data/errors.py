@@ -10,6 +10,19 @@ from os import PathLike, fspath
 PathText = str | PathLike[str]
 
 
+def printable(text: str) -> str:
+    """The text with control characters written out, so that names in a stranger's file cannot command a terminal.
+
+    Example:
+        >>> from contiformer.data.errors import printable
+        >>> print(printable("pulse\\x1b[2J"))
+        pulse\\x1b[2J
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class DataError(ValueError):
     """Bad input: what is wrong, where (file, row, column), and what to do about it.
 
@@ -44,7 +57,7 @@ class DataError(ValueError):
         place += [f"row {self.row}"] if self.row is not None else []
         place += [f"column {self.column!r}"] if self.column is not None else []
         where = f"{', '.join(place)}: " if place else ""
-        return f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+        return printable(f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else ""))
 
     def within(self, file: PathText) -> DataError:
         """The same error, with the file it happened in."""

@@ -108,7 +108,8 @@ def write_atomically(path: PathText) -> Iterator[Path]:
     """Replace a file atomically: a reader, or a crash at any moment, finds the old contents or the new ones.
 
     Yields a path beside the target to write to. At the end of the block that file is flushed to the disk and moved to
-    ``path``; where the block raises, it is removed, ``path`` stays as it was, and the error passes through.
+    ``path``, and the folder is flushed, too; where the block raises, it is removed, ``path`` stays as it was, and the
+    error passes through.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
@@ -117,9 +118,20 @@ def write_atomically(path: PathText) -> Iterator[Path]:
         with partial.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial, target)
+        sync_folder(target.parent)
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names of a folder's files to the disk, where the system can do that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_bytes(path: PathText, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
@@ -28,6 +29,8 @@ _KNOTS = 33
 _SAMPLE = 2_000_000
 #: Levels of the stored quantiles of waiting times.
 LEVELS = tuple(np.linspace(0.0, 1.0, 65).tolist())
+#: Standard deviations beyond which outliers are looked for, and between the 1 % and 99 % quantiles of a normal law.
+_USUAL, _WIDTH_98 = 5.0, 4.652695748
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,16 @@ class Scaling:
 
     Attributes:
         channels: what they are called; a set with others is refused.
-        mean, std: one number for each channel; a channel that never varies has std 1, one never observed mean 0.
+        mean, std: one number for each channel; one that never varies has std 1 (or 1e-6 of a large mean), one
+            never observed mean 0.
         origin: "first": every series starts at time 0. "global": all are moved by the same ``start``.
         start: the earliest training time.
         unit: what becomes 1; by default the 95 % quantile of the spans of the training series.
         static_mean, static_std, target_mean, target_std: the same for static features and target series.
         scores, static_scores: with the law "normal scores", for each channel quantiles and their normal scores: values
             become standard normal, outliers are clipped, and there is no way back.
+        limit: values farther than so many standard deviations from the mean, such as typing errors, count as that far;
+            what is as far from the median by the 1 % and 99 % quantiles does not enter mean and std. None: no limit.
 
     Example:
         >>> from contiformer.data import Scaling, Series, SeriesSet
@@ -65,10 +71,17 @@ class Scaling:
     target_std: _Numbers = ()
     scores: tuple[_Scores, ...] = ()
     static_scores: tuple[_Scores, ...] = ()
+    limit: float | None = None
 
     @classmethod
     def fit(
-        cls, train: SeriesSet, *, origin: Origin = "first", unit: float | None = None, law: ScalingLaw = "standard"
+        cls,
+        train: SeriesSet,
+        *,
+        origin: Origin = "first",
+        unit: float | None = None,
+        law: ScalingLaw = "standard",
+        limit: float | None = None,
     ) -> Scaling:
         """Statistics of the training series."""
         if law not in get_args(ScalingLaw):
@@ -92,9 +105,29 @@ class Scaling:
             unit = longest if longest > 0 else max(spans, default=0.0) or 1.0
         if not (np.isfinite(unit) and unit > 0):
             raise DataError(f"a time unit of {unit} cannot be divided by", remedy="pass a positive number")
+        if limit is not None:
+            values = _without_outliers(values, limit, lambda: (one.values for one in train))
+            target = _without_outliers(target, limit, lambda: (one.target_values for one in train))
         moments = (*values.result(), origin, start, float(unit), *static.result(), *target.result())
         scores = _all_scores(train) if law == "normal scores" else ((), ())
-        return cls(train.channels, *moments, *scores)
+        return cls(train.channels, *moments, *scores, limit)
+
+    def outliers(self, data: SeriesSet) -> dict[str, tuple[int, Any, float]]:
+        """How many values of each channel are beyond the limit, and series and value of the farthest one."""
+        found: dict[str, tuple[int, Any, float]] = {}
+        if self.limit is None:
+            return found
+        farthest = np.zeros(len(self.mean))
+        for number, series in enumerate(data):
+            distance = np.nan_to_num(np.abs(_scaled(series.values.astype(np.float64), self.mean, self.std)))
+            for n in np.flatnonzero((distance > self.limit).any(0)):
+                row = int(distance[:, n].argmax())
+                count, *known = found.get(self.channels[n], (0, None, 0.0))
+                if distance[row, n] > farthest[n]:
+                    farthest[n] = distance[row, n]
+                    known = [number if series.id is None else series.id, float(series.values[row, n])]
+                found[self.channels[n]] = (count + int((distance[:, n] > self.limit).sum()), known[0], known[1])
+        return found
 
     def origin_of(self, series: Series) -> float:
         """The time that becomes 0 in this series."""
@@ -118,17 +151,23 @@ class Scaling:
         return replace(
             series,
             times=self.times(series.times, series),
-            values=_scored(values, self.scores) if self.scores else _scaled(values, self.mean, self.std),
+            values=_scored(values, self.scores) if self.scores else self._limited(values, self.mean, self.std),
             static=static,
             target_times=None if series.target_times is None else self.times(series.target_times, series),
-            target_values=None if targets is None else _scaled(targets, self.target_mean, self.target_std),
+            target_values=None if targets is None else self._limited(targets, self.target_mean, self.target_std),
         )
+
+    def _limited(self, values: NDArray[Any], mean: _Numbers, std: _Numbers) -> NDArray[Any]:
+        scaled = _scaled(values, mean, std)
+        return scaled if self.limit is None else np.clip(scaled, -self.limit, self.limit)
 
     def apply(self, data: SeriesSet) -> SeriesSet:
         """All series, scaled; times are no dates any more, and values have no units."""
         if data.channels != self.channels:
             raise DataError(f"channels {data.channels}, the scaling knows {self.channels}", remedy="give the same ones")
-        return data.map(self.apply_to).described(replace(data.schema, dates=False, time_unit=None, units=()))
+        return data.map(self.apply_to).described(
+            replace(data.schema, dates=False, time_unit=None, time_kind=None, units=())
+        )
 
     def undo_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """[..., C] back in the units of the data."""
@@ -203,6 +242,7 @@ class _Moments:
 
     def __init__(self, columns: int) -> None:
         self.count, self.mean, self.squares = np.zeros(columns), np.zeros(columns), np.zeros(columns)
+        self.low, self.high = np.full(columns, np.inf), np.full(columns, -np.inf)
 
     def add(self, values: NDArray[Any]) -> None:
         seen = ~np.isnan(values)
@@ -212,6 +252,8 @@ class _Moments:
         block = np.where(seen, values, 0.0).astype(np.float64)
         mean = block.sum(0) / np.maximum(count, 1)
         squares = (np.where(seen, values - mean, 0.0).astype(np.float64) ** 2).sum(0)
+        self.low = np.fmin(self.low, np.where(seen, values, np.inf).min(0))
+        self.high = np.fmax(self.high, np.where(seen, values, -np.inf).max(0))
         total = np.maximum(self.count + count, 1)
         difference = mean - self.mean
         self.squares += squares + difference**2 * self.count * count / total
@@ -222,7 +264,35 @@ class _Moments:
         variance = self.squares / np.maximum(self.count, 1)
         # what varies by rounding only is constant
         varies = variance > (1e-12 * np.abs(self.mean)) ** 2
-        return tuple(self.mean.tolist()), tuple(np.where(varies, np.sqrt(variance), 1.0).tolist())
+        # where a large number is constant, its rounding must not count as a distance
+        constant = np.maximum(1.0, 1e-6 * np.abs(self.mean))
+        return tuple(self.mean.tolist()), tuple(np.where(varies, np.sqrt(variance), constant).tolist())
+
+
+def _without_outliers(moments: _Moments, limit: float, blocks: Callable[[], Iterable[Any]]) -> _Moments:
+    """Moments of what lies within ``limit`` robust standard deviations of the median, where channels have outliers."""
+    mean, std = map(np.asarray, moments.result())
+    suspected = np.flatnonzero(
+        (moments.count > 0) & (np.maximum(moments.high - mean, mean - moments.low) > _USUAL * std)
+    )
+    if not len(suspected):
+        return moments
+    stride = max(1, int(moments.count.max()) // _SAMPLE)
+    some = np.concatenate([block[::stride, suspected] for block in blocks() if block is not None])
+    centre, reach = np.zeros(len(mean)), np.full(len(mean), np.inf)
+    for n, column in zip(suspected, some.T, strict=True):
+        known = column[~np.isnan(column)].astype(np.float64)
+        low, middle, high = np.quantile(known, [0.01, 0.5, 0.99]) if len(known) else (0.0, 0.0, 0.0)
+        # a rare event in a channel that is constant otherwise is no error
+        centre[n], reach[n] = middle, limit * (high - low) / _WIDTH_98 or np.inf
+    inner = _Moments(len(mean))
+    for block in blocks():
+        if block is not None:
+            inner.add(np.where(np.abs(block - centre) > reach, np.nan, block))
+    cleaned = (reach < np.inf) & (inner.low < inner.high) & (inner.count < moments.count)
+    for name in vars(moments):
+        setattr(moments, name, np.where(cleaned, getattr(inner, name), getattr(moments, name)))
+    return moments
 
 
 def _unscaled(values: NDArray[Any], mean: _Numbers, std: _Numbers) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from contiformer.data.conversion import as_matrix, as_times, plain, same, sort_order, taken
 from contiformer.data.errors import DataError
 
-Label = str | int | float
+Label = bool | str | int | float
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,7 @@ class Series:
         label: a class (a word or a number) or a number to predict, one for the series.
         target_times, target_values: [M] and [M, K], a series to predict, where there is one.
         id: a name; readers put the one from the data here.
+        weight: how much the series counts in a loss; None: 1.
 
     Use :meth:`of` to make one: it converts, checks, and sorts by time.
 
@@ -43,6 +44,7 @@ class Series:
     target_times: Float64[np.ndarray, " targets"] | None = None
     target_values: NDArray[np.floating[Any]] | None = None
     id: str | int | None = None
+    weight: float | None = None
 
     @classmethod
     def of(

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from contiformer.data.collection import Collection, Lazy
+from contiformer.data.conversion import TimeKind
 from contiformer.data.errors import DataError
 from contiformer.data.series import Label, Series
 from contiformer.data.summary import Summary, summarize
@@ -25,6 +26,8 @@ class Schema:
         classes: the labels that can occur, in the order of their numbers; None when labels are not classes.
         dates: times are seconds since 1970 and stand for dates.
         time_unit: what a time of 1 is, for tables and axes.
+        time_kind: of the times as they were given, None where unknown.
+        categories: the categories of each column that became one 0/1 channel or feature for each of them.
     """
 
     channels: tuple[str, ...] = ()
@@ -34,6 +37,13 @@ class Schema:
     classes: tuple[Label, ...] | None = None
     dates: bool = False
     time_unit: str | None = None
+    time_kind: TimeKind | None = None
+    categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def kind(self) -> TimeKind:
+        """The kind of the times; where none was recorded, dates or numbers."""
+        return self.time_kind or ("dates" if self.dates else "numbers")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -42,8 +52,11 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:
         """Back from :meth:`to_dict`, also after a trip through JSON."""
-        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
-        return cls(**fields)
+        return cls(**{name: _tuples(x) for name, x in data.items()})
+
+
+def _tuples(x: Any) -> Any:
+    return tuple(map(_tuples, x)) if isinstance(x, list) else x
 
 
 class SeriesSet(Collection[Series]):
@@ -165,5 +178,5 @@ def _check(data: SeriesSet) -> None:
             raise DataError(f"{name} has other static features than the first", remedy="use NaN for what is unknown")
         if (0 if series.target_values is None else series.target_values.shape[1]) != len(schema.targets):
             raise DataError(f"{name} has other targets than the first", remedy="use NaN for what is unknown")
-        if classes is not None and series.label not in classes:
+        if classes is not None and series.label is not None and series.label not in classes:
             raise DataError(f"{name} has the label {series.label!r}, which is none of the classes {schema.classes}")

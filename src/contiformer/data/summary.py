@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from contiformer.data.errors import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -61,15 +63,16 @@ class Summary:
             rest = len(self.labels) - 30
             rows.append(("labels", ", ".join(listed) + (f" and {rest} more" if rest > 0 else "")))
         rows += [(f"note: {what}", f"{count:,}") for what, count in self.notes.items()]
-        return rows
+        return [(printable(name), printable(text)) for name, text in rows]
 
     def table(self, title: str | None = None) -> Table:
         """For rich."""
-        from rich.table import Table  # noqa: PLC0415 - rich is not needed to compute
+        from rich.markup import escape  # noqa: PLC0415 - rich is not needed to compute
+        from rich.table import Table  # noqa: PLC0415
 
         table = Table("", "value", title=title, show_header=False)
         for name, text in self.rows():
-            table.add_row(name, text)
+            table.add_row(escape(name), escape(text))
         return table
 
     def __str__(self) -> str:

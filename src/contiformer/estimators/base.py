@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 
 from contiformer.backbones import backbone_class, check_capabilities, make_backbone
 from contiformer.data.batch import Batch
+from contiformer.data.conversion import DATES, TimeKind, refuse_other_kind
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Origin, Scaling, ScalingLaw
 from contiformer.data.series_set import Schema, SeriesSet
-from contiformer.estimators.input_checks import check_parameters, refuse_endless, refuse_extreme
+from contiformer.estimators.input_checks import check_parameters, refuse_endless, refuse_extreme, refuse_non_finite
+from contiformer.estimators.labels import MissingLabels, matched, with_weights
 from contiformer.estimators.learner import Learner
-from contiformer.estimators.tables import TABLES, Columns, Form, in_order_of, read, without_answers
+from contiformer.estimators.tables import TABLES, Columns, Form, answer, frame_functions, read, without_answers
 from contiformer.tasks.base import SeriesTask
+from contiformer.tasks.heads import ENOUGH_TO_CALIBRATE
 from contiformer.tasks.inputs import InputOptions, Inputs
 from contiformer.training.options import EVALUATION_BATCH, TrainingOptions
 
@@ -74,8 +77,8 @@ class Estimator(Learner):
         """Options of the task that depend on the training data, for JSON."""
 
     @abstractmethod
-    def _answered(self, data: SeriesSet, y: Any) -> SeriesSet:
-        """The series with their answers, checked."""
+    def _answered(self, data: SeriesSet, y: list[Any] | None, missing: MissingLabels = "drop") -> SeriesSet:
+        """The series with their answers, checked; those without a label are left out, or refused."""
 
     def _prepare(self, data: SeriesSet) -> SeriesSet:
         """Check that the data have what is to be learned."""
@@ -124,7 +127,8 @@ class Estimator(Learner):
             facts["static features"] = ", ".join(schema.static)
         if schema.classes is not None:
             facts["classes"] = ", ".join(map(str, schema.classes))
-        return facts | {"time unit of the model": f"{self.scaling_.unit:g}"}
+        unit = " seconds" if schema.kind != "numbers" else f" {schema.time_unit}" if schema.time_unit else ""
+        return facts | {"time unit of the model": f"{self.scaling_.unit:g}{unit}"}
 
     # Training
 
@@ -138,18 +142,32 @@ class Estimator(Learner):
             (6, 2)
         """
         validation = roles.pop("validation_data", None)
-        return next(self._jobs(*self._parse(X, y, columns_of(**roles), validation)))
+        how = {name: roles.pop(name) for name in ("sample_weight", "missing_labels") if name in roles}
+        return next(self._jobs(*self._parse(X, y, columns_of(**roles), validation, **how)))
 
     def _parse(
-        self, X: Any, y: Any, columns: Columns, validation_data: Any, *, by_id: bool = True
+        self,
+        X: Any,
+        y: Any,
+        columns: Columns,
+        validation_data: Any,
+        *,
+        sample_weight: Any = None,
+        missing_labels: MissingLabels = "drop",
     ) -> tuple[SeriesSet, Columns, SeriesSet | None]:
         """Convert what users give to ``fit``: training series, the roles of columns, validation series."""
-        series, form = read(X, columns, by_id=by_id and y is None)
-        data = self._answered(series, in_order_of(series, y) if form in TABLES else y)
+        series, form = read(X, columns, labelled=y is None)
+        if form == "pandas":
+            columns = frame_functions().located(X, columns)[1]
+        series = with_weights(series, matched(sample_weight, series, form, X, columns, "sample_weight"))
+        data = self._answered(series, matched(y, series, form, X, columns), missing_labels)
         if validation_data is None:
             return data, columns, None
         given, answers = validation_data if isinstance(validation_data, tuple) else (validation_data, None)
-        return data, columns, self._answered(read(given, columns, data.channels)[0], answers)
+        held_out, form = read(given, columns, data.schema, labelled=answers is None)
+        _check_kind(held_out.schema, data.schema)
+        labels = matched(answers, held_out, form, given, columns)
+        return data, columns, self._answered(held_out, labels, missing_labels)
 
     def _jobs(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Iterator[TrainingJob]:
         """Scale and divide the data, and describe the model; a job for each member."""
@@ -179,22 +197,18 @@ class Estimator(Learner):
 
     def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
         folder = None if self.run_dir is None else Path(self.run_dir)
-        held_out = []
+        held_out, sizes = [], (0, 0)
         for member, job in enumerate(self._jobs(data, columns, validation)):
             place = None if folder is None else folder if self.members == 1 else folder / f"member{member}"
             outcome = self._train(job.task, job.training, job.validation, job.options, place)
             job.task.calibrate(Loader(job.validation, EVALUATION_BATCH, shuffle=False))
             held_out.append(job.task.evaluate(Loader(job.validation, EVALUATION_BATCH, shuffle=False)))
+            sizes = sizes if member else (len(job.training), len(job.validation))
             self.tasks_.append(job.task)
             self.outcomes_.append(outcome)
             if outcome.interrupted:
                 break
-        self.metrics_ = {
-            "validation": {name: float(np.mean([m[name] for m in held_out if name in m])) for name in held_out[0]},
-            "seconds": sum(outcome.seconds for outcome in self.outcomes_),
-            "epochs": [len(outcome.history) for outcome in self.outcomes_],
-            "training_series": len(data),
-        }
+        self._record(held_out, *sizes)
         self._save_run(folder)
         return self
 
@@ -252,23 +266,27 @@ class Estimator(Learner):
     def _read(self, X: Any) -> tuple[SeriesSet, SeriesSet, Form]:
         """New input: as it is, and scaled for the model, without labels and targets."""
         self._check_fitted()
-        data, form = read(X, replace(self.columns_, label=None, targets=()), self.schema_.channels)
-        return (*self._scaled(data, form), form)
+        data, form = read(X, replace(self.columns_, label=None, targets=()), self.schema_, empty=True)
+        return (*self._scaled(data), form)
 
-    def _read_answered(self, X: Any, y: Any) -> tuple[SeriesSet, SeriesSet]:
+    def _read_whole(self, X: Any) -> SeriesSet:
+        """New input with labels and targets, not scaled."""
+        self._check_fitted()
+        data = read(X, self.columns_, self.schema_)[0]
+        _check_kind(data.schema, self.schema_)
+        return data
+
+    def _read_answered(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[SeriesSet, SeriesSet]:
         """Input with answers: with them, and scaled for the model without them."""
         self._check_fitted()
-        data, form = read(X, self.columns_, self.schema_.channels)
-        answered = self._answered(data, in_order_of(data, y) if form in TABLES else y)
-        return answered, self._scaled(data, form)[1]
+        data, form = read(X, self.columns_, self.schema_, labelled=y is None)
+        data = with_weights(data, matched(sample_weight, data, form, X, self.columns_, "sample_weight"))
+        answered = self._answered(data, matched(y, data, form, X, self.columns_))
+        return answered, self._scaled(answered)[1]
 
-    def _scaled(self, data: SeriesSet, form: Form) -> tuple[SeriesSet, SeriesSet]:
+    def _scaled(self, data: SeriesSet) -> tuple[SeriesSet, SeriesSet]:
         """The series without answers, and scaled; refuses what the model was not trained for."""
-        if form in ("polars", "pandas", "list") and data.schema.dates != self.schema_.dates:
-            kinds = ("dates", "numbers") if data.schema.dates else ("numbers", "dates")
-            raise DataError(
-                f"the times of X are {kinds[0]}; the model was trained on {kinds[1]}", remedy="give the same kind"
-            )
+        _check_kind(data.schema, self.schema_)
         if data.schema.static != self.schema_.static:
             raise DataError(
                 f"X has the static features {data.schema.static}; the model was trained on {self.schema_.static}",
@@ -276,9 +294,9 @@ class Estimator(Learner):
             )
         check_capabilities(self.config_["backbone"], self.tasks_[0].backbone.capabilities, data)
         bare = without_answers(data)
-        scaled = self.scaling_.apply(bare)
-        refuse_extreme(scaled)
-        return bare, scaled
+        # also where outliers are limited: a fill value such as 1e30 is none
+        refuse_extreme(replace(self.scaling_, limit=None).apply(bare))
+        return bare, self.scaling_.apply(bare)
 
     def _batches(self, scaled: SeriesSet) -> Iterator[Batch]:
         for batch in Loader(scaled, EVALUATION_BATCH, shuffle=False):
@@ -286,20 +304,57 @@ class Estimator(Learner):
             yield batch.to(self.tasks_[0].device)
 
     @torch.no_grad()
-    def _mean_over_members(self, scaled: SeriesSet, method: str) -> NDArray[np.float64]:
-        """The mean of what a method of the members' tasks gives for the series."""
+    def _mean_over_members(self, scaled: SeriesSet, method: str, *shape: int) -> NDArray[np.float64]:
+        """The mean of what a method of the members' tasks gives for the series: [n, *shape]."""
+        if not len(scaled):
+            return np.zeros((0, *shape))
         scaled, back = by_length(scaled)
         total: NDArray[np.float64] | float = 0.0
         for task in self.tasks_:
             parts = [getattr(task, method)(batch).cpu().numpy() for batch in self._batches(scaled)]
             total = total + np.concatenate(parts).astype(np.float64)
+        for said, series in zip(np.asarray(total), scaled, strict=True):
+            refuse_non_finite(said, series)
         return np.asarray(total)[back] / len(self.tasks_)
 
-    def embed(self, X: Any, at: Any = None, *, member: int = 0) -> list[NDArray[np.float32]]:
-        """States of a member's backbone [Q, d_model] of each series, at its own times or at any others."""
+    def embed(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
+        """States of a member's backbone [Q, d_model] of each series, at its own times or at any others.
+
+        Of a DataFrame a table with the columns id, time and ``state_0`` to ``state_{d_model - 1}``.
+        """
         from contiformer.estimators.explain import states  # noqa: PLC0415
 
-        return states(self, X, at, member)
+        found, bare, times, form = states(self, X, at, member)
+        if form not in TABLES:
+            return found
+        width = self.tasks_[member].backbone.d_model
+        return answer(form, bare, times, found, [f"state_{n}" for n in range(width)], self.columns_, X)
+
+    def calibrate(self, X: Any, y: Any = None) -> Self:
+        """Adjust the model's certainty to new series with answers: probabilities, or standard deviations.
+
+        ``fit`` does so on the validation series. Series that the model was not trained on, in the proportions in which
+        they come, make better probabilities.
+
+        Raises:
+            ValueError: the model has no certainty to adjust.
+        """
+        self._check_fitted()
+        if getattr(self.tasks_[0].head, "law", "gaussian") != "gaussian" or self.task_name == "regression":
+            raise ValueError("this model has neither probabilities nor standard deviations to calibrate")
+        answered = self._known_classes(self._read_answered(X, y)[0])
+        judged = by_length(self._validation_form(self.scaling_.apply(self._examples(answered))))[0]
+        known = sum(int((~np.isnan(one.target_values)).sum()) for one in judged if one.target_values is not None)
+        if judged.schema.targets and known < ENOUGH_TO_CALIBRATE:
+            problem = f"there are {known} values to calibrate on"
+            raise DataError(problem, remedy=f"give more series: {ENOUGH_TO_CALIBRATE} values are the least")
+        for task in self.tasks_:
+            task.calibrate(Loader(judged, EVALUATION_BATCH, shuffle=False))
+        return self
+
+    def _known_classes(self, data: SeriesSet) -> SeriesSet:
+        """The series with the classes of the model."""
+        return data
 
     def explain(self, X: Any, at: Any = None, *, member: int = 0) -> Explanation:
         """Attention over continuous time: see :class:`~contiformer.estimators.explain.Explanation`."""
@@ -308,19 +363,26 @@ class Estimator(Learner):
         return explain(self, X, at, member)
 
 
-def columns_of(
-    id: str | None = None,
-    time: str | None = None,
-    values: Sequence[str] | None = None,
-    label: str | None = None,
-    static: Sequence[str] = (),
-    targets: Sequence[str] = (),
-) -> Columns:
-    """The roles of columns, as users name them."""
-    for name, given in (("values", values), ("static", static), ("targets", targets)):
-        if isinstance(given, str):
-            raise DataError(f"{name}={given!r} is one word", remedy=f"pass a list: {name}=[{given!r}]")
-    return Columns(id, time, None if values is None else tuple(values), label, tuple(static), tuple(targets))
+def _check_kind(given: Schema, trained: Schema) -> None:
+    """Refuse times of another kind; a set that does not know more than that its times are dates may have a zone."""
+    kind: TimeKind | None = given.time_kind
+    if kind is None and given.dates:
+        kind = trained.kind if trained.kind in DATES else "dates"
+    refuse_other_kind(kind, trained.kind)
+
+
+def columns_of(*given: Any, **named: Any) -> Columns:
+    """The roles of columns, as users name them, in the order of :class:`Columns`."""
+    roles: dict[str, Any] = vars(Columns(*given, **named))
+    for name in ("values", "static", "targets", "categorical"):
+        if isinstance(roles[name], str):
+            raise DataError(f"{name}={roles[name]!r} is one word", remedy=f"pass a list: {name}=[{roles[name]!r}]")
+    for name in ("id", "time", "label", "variable", "value"):
+        if not isinstance(roles[name], str | None):
+            several = "; fit one model for each label" if name == "label" else ""
+            raise DataError(f"{name}={roles[name]!r} is no name of a column", remedy=f"pass one name{several}")
+    roles = {name: x if isinstance(x, str | None) else tuple(x) for name, x in roles.items()}
+    return Columns(**roles)
 
 
 def _usual_gap(data: SeriesSet) -> float:

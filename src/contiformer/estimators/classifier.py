@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
+from contiformer.data.readers.duplicates import Policy
 from contiformer.data.scaling import Scaling
-from contiformer.data.series_set import SeriesSet
+from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.base import Estimator, columns_of, has_gaps
-from contiformer.estimators.tables import Columns, with_labels
+from contiformer.estimators.labels import MissingLabels, weights_of, with_labels
+from contiformer.estimators.tables import Columns, per_series
 from contiformer.tasks.classification import Classification
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import classification_scores
@@ -35,7 +37,7 @@ class Classifier(Estimator):
         >>> from contiformer import Classifier, TrainingOptions
         >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in (1.0, 2.0, 3.0, -1.0, -2.0, -3.0)]
         >>> y = ["up"] * 3 + ["down"] * 3
-        >>> quick = TrainingOptions(max_epochs=1, min_steps=1, validation=0.5, verbose=0)
+        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
         >>> clf = Classifier(training=quick).fit(X, y)
         >>> clf.predict(X).shape, clf.predict_proba(X).shape
         ((6,), (6, 2))
@@ -51,7 +53,7 @@ class Classifier(Estimator):
     training_defaults: ClassVar[Mapping[str, Any]] = {
         **Estimator.training_defaults,
         "learning_rate": 4e-3,
-        "max_epochs": 24,
+        "epochs": 24,
         "validation": 0.15,
         "keep": "auto",
         "patience": 0.25,
@@ -66,36 +68,46 @@ class Classifier(Estimator):
         id: str | None = None,
         time: str | None = None,
         values: Sequence[str] | None = None,
+        variable: str | None = None,
+        value: str | None = None,
         label: str | None = None,
         static: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        duplicates: Policy = "error",
+        sample_weight: Any = None,
+        missing_labels: MissingLabels = "drop",
         validation_data: Any = None,
     ) -> Self:
         """Train.
 
         Args:
-            X: a SeriesSet, a long DataFrame, an array [n, L, C] with NaN, or a list of (times, values).
-            y: a class for each series, in the order in which their ids first appear, or, as a pandas Series, by the ids
-                in its index; None: the label of the set, or the column ``label`` of the table.
-            id, time, values, label, static: columns of a DataFrame.
+            X: a SeriesSet, a DataFrame, an array [n, L, C] with NaN, or a list of (times, values).
+            y: a class for each series. Beside a DataFrame: by id, as a dictionary, a pandas Series with the ids as its
+                index, or a second table with the ids in a column; or one for each row. None: the label of the set, or
+                the column ``label`` of the table.
+            id, time, values, variable, value, label, static, categorical, duplicates: columns of a DataFrame, see
+                :func:`contiformer.data.from_frame`.
+            sample_weight: how much each series counts in the loss, given like ``y``.
+            missing_labels: "drop": series without a label (None, NaN) are left out with a warning; "error".
             validation_data: (X, y) or a labelled SeriesSet or DataFrame to choose by, instead of a part of X.
         """
-        self._fit(*self._parse(X, y, columns_of(id, time, values, label, static), validation_data))
+        columns = columns_of(id, time, values, label, static, (), variable, value, categorical, duplicates)
+        how: dict[str, Any] = {"sample_weight": sample_weight, "missing_labels": missing_labels}
+        self._fit(*self._parse(X, y, columns, validation_data, **how))
         self._after_loading()
         return self
 
-    def _answered(self, data: SeriesSet, y: Any) -> SeriesSet:
-        return with_labels(data, y, classes=True)
+    def _answered(self, data: SeriesSet, y: list[Any] | None, missing: MissingLabels = "drop") -> SeriesSet:
+        return with_labels(data, y, classes=True, missing=missing)
 
     def _parse(
-        self, X: Any, y: Any, columns: Columns, validation_data: Any, *, by_id: bool = True
+        self, X: Any, y: Any, columns: Columns, validation_data: Any, **how: Any
     ) -> tuple[SeriesSet, Columns, SeriesSet | None]:
-        data, columns, held_out = super()._parse(X, y, columns, validation_data, by_id=by_id)
-        if held_out is None:
-            return data, columns, None
-        strange = set(held_out.classes or ()) - set(data.classes or ())
-        if strange:
-            raise DataError(f"validation_data has the class {min(strange)!r}, which X has not", remedy="leave it out")
-        return data, columns, held_out.described(data.schema)
+        data, columns, held_out = super()._parse(X, y, columns, validation_data, **how)
+        return data, columns, None if held_out is None else _with_classes(held_out, data.schema, "validation_data")
+
+    def _known_classes(self, data: SeriesSet) -> SeriesSet:
+        return _with_classes(data, self.schema_, "X")
 
     def _prepare(self, data: SeriesSet) -> SeriesSet:
         if data.classes is None or len(data.classes) < 2:
@@ -157,24 +169,30 @@ class Classifier(Estimator):
         tags.estimator_type, tags.classifier_tags, tags.target_tags.required = "classifier", ClassifierTags(), True
         return tags
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Calibrated probabilities [n, classes], in the order of ``classes_``."""
-        return self._probabilities(self._read(X)[1])
+    def predict_proba(self, X: Any) -> Any:
+        """Calibrated probabilities [n, classes], in the order of ``classes_``.
+
+        Of a DataFrame of pandas a DataFrame with the ids as its index and the classes as its columns, of polars one
+        with the ids in its first column; both in the order of the ids.
+        """
+        bare, scaled, form = self._read(X)
+        return per_series(form, bare, self._probabilities(scaled), self.classes_.tolist(), self.columns_, X)
 
     def _probabilities(self, scaled: SeriesSet) -> NDArray[np.float64]:
-        mean = self._mean_over_members(scaled, "probabilities")
+        mean = self._mean_over_members(scaled, "probabilities", len(self.classes_))
         return mean / mean.sum(1, keepdims=True)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each series."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each series; of a DataFrame by id, see :meth:`predict_proba`."""
+        bare, scaled, form = self._read(X)
+        best = self.classes_[self._probabilities(scaled).argmax(1)]
+        return per_series(form, bare, best, self.columns_.label or "class", self.columns_, X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy; y None: by the labels that X has."""
-        data, scaled = self._read_answered(X, y)
+        """Accuracy; y None: by the labels that X has. ``y`` and ``sample_weight`` are given as in :meth:`fit`."""
+        data, scaled = self._read_answered(X, y, sample_weight)
         right = self.classes_[self._probabilities(scaled).argmax(1)] == np.array(data.labels)
-        return float(np.average(right, weights=sample_weight))
+        return float(np.average(right, weights=weights_of(data)))
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """Accuracy, mean negative log-likelihood, calibration error; for two classes AUROC and average precision."""
@@ -185,3 +203,11 @@ class Classifier(Estimator):
         if strange:
             raise DataError(f"the class {strange[0]!r} did not occur in training")
         return classification_scores(self._probabilities(scaled), np.array([number[label] for label in labels]))
+
+
+def _with_classes(data: SeriesSet, known: Schema, name: str) -> SeriesSet:
+    strange = set(data.classes or ()) - set(known.classes or ())
+    if strange:
+        problem = f"{name} has the class {min(strange)!r}, which was not there in training"
+        raise DataError(problem, remedy="leave it out")
+    return data.described(replace(data.schema, classes=known.classes))

@@ -5,28 +5,39 @@ from __future__ import annotations
 import json
 import math
 import time as clock
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from contiformer.data.batch import EventBatch, collate_events
-from contiformer.data.conversion import as_times
+from contiformer.data.conversion import TimeKind, refuse_other_kind
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import EventScaling
-from contiformer.estimators.event_tables import EventColumns, Events, event_table, read_events
+from contiformer.estimators.event_tables import (
+    EventColumns,
+    Events,
+    along_time,
+    as_given,
+    event_table,
+    read_events,
+    wait_of,
+    with_waits,
+)
 from contiformer.estimators.input_checks import check_parameters, refuse_long
 from contiformer.estimators.learner import Learner
-from contiformer.estimators.tables import names_of
+from contiformer.estimators.tables import TABLES, asked_times, frame_functions, frame_library, names_of, per_series
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
-from contiformer.tasks.events.next_event import draw_next, expect, quantile
+from contiformer.tasks.events.next_event import chance_within, draw_next, expect, quantile
 from contiformer.tasks.events.task import EventTask
 from contiformer.training.options import EVALUATION_BATCH, TrainingOutcome
 
@@ -78,7 +89,7 @@ class EventPredictor(Learner):
     training_defaults: ClassVar[Mapping[str, Any]] = {
         **Learner.training_defaults,
         "validation": 0.1,
-        "max_epochs": 12,
+        "epochs": 12,
         "min_steps": 600,
         "learning_rate": 5e-3,
         "weight_decay": 0.1,
@@ -99,7 +110,8 @@ class EventPredictor(Learner):
         """Train.
 
         Args:
-            X: an EventSet, a DataFrame with a row for each event, or a list of (times, types).
+            X: an EventSet, a DataFrame with a row for each event, or a list of (times, types): numbers or dates, and
+                numbers from 0 or words. One sequence alone is divided along time into training and validation.
             y: not used; scikit-learn passes it.
             id, time, type, features: columns of a DataFrame.
             validation_data: of the same kind as X, to choose by, instead of a part of X.
@@ -110,15 +122,21 @@ class EventPredictor(Learner):
             raise DataError(f"features={features!r} is one word", remedy=f"pass a list: features=[{features!r}]")
         columns = EventColumns(id, time, type, tuple(features))
         given = read_events(X, columns, self._all_types())
+        if given.form == "pandas":
+            columns = frame_functions().located(X, columns)[1]
+        if len(given) == 1 and columns.time is not None and columns.id is None and validation_data is None:
+            warnings.warn("the table is one sequence: name the column that tells them apart with id=", stacklevel=2)
         held_out = None if validation_data is None else read_events(validation_data, columns, given.data.type_names)
+        if held_out is not None and given.kind is not None:
+            refuse_other_kind(held_out.kind, given.kind, "the times of validation_data are")
         if held_out is None:
             training, judged = self._parts(given.data)
         else:
-            training, judged = _with_waits(given.data), _with_waits(held_out.data)
+            training, judged = with_waits(given.data), with_waits(held_out.data)
             if not len(judged):
                 raise DataError("no sequence of validation_data has two events", remedy="give longer sequences")
         self._forget()
-        self.columns_, self.dates_ = columns, given.dates
+        self.columns_, self.time_kind_ = columns, given.kind or "numbers"
         self.type_names_ = given.data.type_names
         self.scaling_ = EventScaling.fit(training)
         self.config_ = {
@@ -136,12 +154,8 @@ class EventPredictor(Learner):
         outcome = self._learn(task, training, judged, folder)
         task.calibrate(Loader(judged, EVALUATION_BATCH, shuffle=False))
         self.tasks_, self.outcomes_ = [task], [outcome]
-        self.metrics_ = {
-            "validation": task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False)),
-            "seconds": outcome.seconds,
-            "epochs": [len(outcome.history)],
-            "training_series": len(training),
-        }
+        found = task.evaluate(Loader(judged, EVALUATION_BATCH, shuffle=False))
+        self._record([found], len(training), len(judged))
         self._save_run(folder)
         return self
 
@@ -152,13 +166,11 @@ class EventPredictor(Learner):
         options = self.training_options()
         if not 0 < options.validation <= 0.5:
             raise ValueError(f"validation must be a share above 0 and at most 0.5, got {options.validation}")
-        data = _with_waits(data)
+        data = with_waits(data)
         if not len(data):
             raise DataError("no sequence has two events", remedy="give longer sequences")
         if len(data) < 2:
-            raise DataError(
-                "one sequence cannot be divided into training and validation", remedy="give more, or validation_data="
-            )
+            return along_time(data, options.validation)
         folds = min(round(1 / options.validation), len(data))
         return data.k_fold(folds, seed=options.seed)[0]
 
@@ -188,14 +200,20 @@ class EventPredictor(Learner):
     def _description(self) -> dict[str, Any]:
         return {
             "columns": asdict(self.columns_),
-            "dates": self.dates_,
+            "time_kind": self.time_kind_,
             "type_names": list(self.type_names_),
             "scaling": json.loads(self.scaling_.to_json()),
         }
 
     def _describe_again(self, saved: Mapping[str, Any]) -> None:
         self.columns_ = EventColumns.from_dict(saved["columns"])
-        self.dates_, self.type_names_ = bool(saved["dates"]), tuple(saved["type_names"])
+        # format 4 and before: only whether times are dates
+        self.time_kind_ = saved.get("time_kind") or ("dates" if saved.get("dates") else "numbers")
+        if self.time_kind_ not in get_args(TimeKind):
+            raise ValueError("time_kind is none of the kinds of times")
+        self.type_names_ = tuple(saved["type_names"])
+        if not all(isinstance(name, str) for name in self.type_names_):
+            raise TypeError("type_names are no words")
         self.scaling_ = EventScaling.from_json(json.dumps(saved["scaling"]))
 
     def _facts(self) -> dict[str, str]:
@@ -212,12 +230,8 @@ class EventPredictor(Learner):
     def _read(self, X: Any) -> Events:
         self._check_fitted()
         given = read_events(X, self.columns_, self.type_names_)
-        if given.form in ("polars", "pandas") and given.dates != self.dates_:
-            kinds = ("dates", "numbers") if given.dates else ("numbers", "dates")
-            raise DataError(
-                f"the times of X are {kinds[0]}; the model was trained on {kinds[1]}", remedy="give the same kind"
-            )
-        return given
+        refuse_other_kind(given.kind, self.time_kind_)
+        return given if len(given) else replace(given, kind=self.time_kind_)
 
     def _scaled(self, data: EventSet) -> EventSet:
         scaled = self.scaling_.apply(data)
@@ -233,53 +247,63 @@ class EventPredictor(Learner):
             yield batch.to(self.tasks_[0].device)
 
     @torch.no_grad()
-    def predict_next(self, X: Any, *, rule: str = "expected") -> Any:
+    def predict_next(self, X: Any, *, rule: str = "expected", within: Any = None, probabilities: bool = False) -> Any:
         """The event after the last of each sequence: a table with a row for each.
 
         Args:
             X: as in ``fit``.
             rule: of the type: "expected": the likeliest at the expected time, as in the paper; "mixture": the likeliest
                 over all times at which the next event may come.
+            within: a time after the last event (a duration where times are dates): the column "within" is the
+                probability that the next event has come by then.
+            probabilities: also a column "probability_NAME" for each type.
         """
         if rule not in ("expected", "mixture"):
             raise ValueError(f"rule must be 'expected' or 'mixture', got {rule!r}")
         given = self._read(X)
         _refuse_empty(given.data)
-        mean, median, kind, probability = [], [], [], []
+        mean, median, shares_of, soon = [], [], [], []
+        wait = None if within is None else wait_of(within, self.time_kind_) / self.scaling_.unit
         for batch in self._batches(given.data):
             memory = self._model.remember(batch).take(batch.lengths[:, None] - 1)
             said = expect(self._model, memory, mixture=rule == "mixture")
-            shares = said.kinds if said.mixture is None else said.mixture
-            best = shares.squeeze(1).max(-1)
+            shares_of.append((said.kinds if said.mixture is None else said.mixture).squeeze(1))
             mean.append(said.mean.squeeze(1))
             median.append(quantile(self._model, memory).squeeze(1))
-            kind.append(best.indices)
-            probability.append(best.values)
-        waits = [torch.cat(part).double().cpu().numpy() * self.scaling_.unit for part in (mean, median)]
+            if wait is not None:
+                soon.append(chance_within(self._model, memory, wait).squeeze(1))
+        waits = [_joined(part) * self.scaling_.unit for part in (mean, median)]
         last = np.array([one.times[-1] for one in given.data])
-        names = np.array(self.type_names_)
+        shares = _joined(shares_of).reshape(len(given), len(self.type_names_))
+        best = shares.argmax(1)
         table = {
             self.columns_.id or "id": names_of(given.data),
             "last_time": last,
             "expected_time": last + waits[0],
             "median_time": last + waits[1],
-            "type": names[torch.cat(kind).cpu().numpy()].tolist(),
-            "probability": torch.cat(probability).double().cpu().numpy(),
+            "type": [self.type_names_[k] for k in best],
+            "probability": shares[np.arange(len(best)), best],
         }
-        return event_table(given.form, table, ("last_time", "expected_time", "median_time"), given.dates)
+        if wait is not None:
+            table["within"] = _joined(soon)
+        if probabilities:
+            table |= {f"probability_{name}": shares[:, k] for k, name in enumerate(self.type_names_)}
+        return event_table(given, table, ("last_time", "expected_time", "median_time"))
 
     def predict(self, X: Any) -> Any:
         """The same as :meth:`predict_next`."""
         return self.predict_next(X)
 
     @torch.no_grad()
-    def intensity_at(self, sequence: Any, times: ArrayLike) -> NDArray[np.float64]:
+    def intensity_at(self, sequence: Any, times: ArrayLike) -> Any:
         """[T, K], intensities per unit of the data's time at any times after the first event, given what came before.
 
-        An event does not count as its own history, nor do others at the same time.
+        An event does not count as its own history, nor do others at the same time. For a DataFrame the answer is one,
+        with a column for the time and one for each type.
         """
-        one = self._one(sequence)
-        at = as_times(times)
+        given = self._one(sequence)
+        one = given.data[0]
+        at = asked_times(times, "times", self.time_kind_, plain=given.form == "set")
         alone = EventSet([one], type_names=self.type_names_)
         _refuse_empty(alone)
         if len(at) and at.min() <= one.times[0]:
@@ -293,13 +317,21 @@ class EventPredictor(Learner):
         memory = self._model.remember(batch).take(torch.as_tensor(before)[None].to(batch.times.device))
         dtype = next(self._model.parameters()).dtype
         moments = torch.as_tensor(elapsed, dtype=dtype, device=batch.times.device)[None, :, None]
-        return self._model.rates(memory, moments)[0, :, 0].double().cpu().numpy() / self.scaling_.unit
+        rates = self._model.rates(memory, moments)[0, :, 0].double().cpu().numpy() / self.scaling_.unit
+        if given.form not in TABLES:
+            return rates
+        time = self.columns_.time or "time"
+        table = {time: at, **{name: rates[:, k] for k, name in enumerate(self.type_names_)}}
+        return event_table(given, table, (time,))
 
     @torch.no_grad()
     def log_likelihood(
         self, X: Any, *, integral: RuleName = "closed", nodes: int | None = None, return_error: bool = False
     ) -> Any:
-        """The log-likelihood of each sequence in nats of the data's time, its first event given.
+        """The log-likelihood of each sequence in nats, its first event given: the sum over its events, not the mean.
+
+        Times count in the data's unit (dates: seconds). ``score`` and ``evaluate`` give the mean per event. Of a table
+        the answer is indexed by id.
 
         Args:
             X: as in ``fit``.
@@ -318,8 +350,9 @@ class EventPredictor(Learner):
                 finer = log_likelihood(self._model, scored, replace(rule, nodes=2 * rule.nodes)).double().sum(1)
                 errors.append((finer - total).abs())
             totals.append(total - count * math.log(self.scaling_.unit))
-        found = torch.cat(totals).cpu().numpy()
-        return (found, torch.cat(errors).cpu().numpy()) if return_error else found
+        each = [_joined(totals), _joined(errors)] if return_error else [_joined(totals)]
+        said = [per_series(given.form, given.data, x, "log_likelihood", self.columns_, X) for x in each]
+        return tuple(said) if return_error else said[0]
 
     @torch.no_grad()
     def residuals(self, X: Any) -> NDArray[np.float64]:
@@ -328,13 +361,14 @@ class EventPredictor(Learner):
         for batch in self._batches(self._read(X).data):
             scored = intervals(self._model, batch)
             found.append(compensator(self._model, scored.memory, scored.wait, IntegralRule("closed", 32))[scored.known])
-        return torch.cat(found).double().cpu().numpy()
+        return _joined(found)
 
     @torch.no_grad()
-    def sample(
-        self, sequence: Any, *, until: Any = None, n: int | None = None, draws: int = 1, seed: int = 0
-    ) -> list[EventSequence]:
+    def sample(self, sequence: Any, *, until: Any = None, n: int | None = None, draws: int = 1, seed: int = 0) -> Any:
         """Sample ``draws`` continuations of the sequence, by thinning with a proven bound.
+
+        They come in the form of the sequence: a DataFrame with a column "draw" for a DataFrame, pairs of times and
+        types where types are words or times dates, and otherwise a list of EventSequence.
 
         Args:
             sequence: the history, with at least one event.
@@ -347,10 +381,12 @@ class EventPredictor(Learner):
             raise ValueError("pass until= (a time) or n= (a number of events), not both")
         if draws < 1 or (n is not None and (n < 0 or n != int(n))):
             raise ValueError(f"draws must be positive and n not negative, both whole, got {draws} and {n}")
-        one = self._one(sequence)
-        alone = EventSet([one], type_names=self.type_names_)
+        given = self._one(sequence)
+        one, alone = given.data[0], given.data
         _refuse_empty(alone)
-        last = math.inf if until is None else float(as_times([until], "until")[0])
+        last = math.inf
+        if until is not None:
+            last = float(asked_times([until], "until", self.time_kind_, plain=given.form == "set")[0])
         if last < one.times[-1]:
             raise ValueError(f"until must be a time after the last event, which is at {one.times[-1]:g}, got {until}")
         if self.scaling_.feature_mean:
@@ -375,7 +411,8 @@ class EventPredictor(Learner):
                 if len(drawn[g]) > MOST_EVENTS:
                     raise RuntimeError(f"more than {MOST_EVENTS} events: the process explodes; ask for fewer with n=")
         new = [s.events(slice(len(scaled), None)) for s in drawn]
-        return [replace(s, times=s.times * self.scaling_.unit + start) for s in new]
+        moved = [replace(s, times=s.times * self.scaling_.unit + start) for s in new]
+        return as_given(moved, given, self.columns_, self.type_names_)
 
     def predict_ahead(self, X: Any, n: int, *, draws: int = 100, seed: int = 0) -> Any:
         """The next ``n`` events of each sequence, by sampling: a table with a row for each.
@@ -395,7 +432,7 @@ class EventPredictor(Learner):
                     column.append(value)
         if self.columns_.id is not None:
             rows = {self.columns_.id if name == "id" else name: x for name, x in rows.items()}
-        return event_table(given.form, rows, ("time", "time_q0.05", "time_q0.95"), given.dates)
+        return event_table(given, rows, ("time", "time_q0.05", "time_q0.95"))
 
     def stream(self) -> EventStream:
         """A sequence that goes on: append events one after the other and ask in between."""
@@ -405,23 +442,42 @@ class EventPredictor(Learner):
         return EventStream(self)
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """Log-likelihood per event in nats of the data's time, accuracy of the type, errors of the time."""
-        return self.tasks_[0].evaluate(self._batches(self._read(X).data, by_length=True))
+        """Metrics per event, with times in the data's unit (dates: seconds).
+
+        The mean log-likelihood in nats, the accuracy of the type at the expected time, the RMSE of the expected time
+        and the MAE of the median time, each over all events but the first of a sequence.
+        """
+        given = self._read(X)
+        if not len(given):
+            raise DataError("X has no sequences", remedy="give at least one")
+        return self.tasks_[0].evaluate(self._batches(given.data, by_length=True))
+
+    def metric_meanings(self) -> dict[str, str]:
+        """Meanings and units of the metrics; times are in the data's unit, or seconds where they are dates."""
+        unit = "seconds" if self.time_kind_ != "numbers" else "the data's unit of time"
+        return {
+            "nll": f"negative log-likelihood per event, in nats, time in {unit}",
+            "log_likelihood": f"per event, in nats, time in {unit}",
+            "accuracy": "share of types that are right",
+            "rmse": f"of the expected time, in {unit}",
+            "mae": f"of the median time, in {unit}",
+            "events": "how many were scored",
+        }
 
     def score(self, X: Any, y: None = None) -> float:
         """The log-likelihood per event."""
         return self.evaluate(X)["log_likelihood"]
 
-    def _one(self, sequence: Any) -> EventSequence:
-        data = self._read(sequence if isinstance(sequence, EventSet) else [sequence]).data
-        if len(data) != 1:
-            raise DataError(f"{len(data)} sequences where one is asked for", remedy="pass them one by one")
-        return data[0]
+    def _one(self, sequence: Any) -> Events:
+        whole = isinstance(sequence, EventSet | Events | EventSequence) or frame_library(sequence) is not None
+        given = self._read(sequence if whole else [sequence])
+        if len(given) != 1:
+            raise DataError(f"{len(given)} sequences where one is asked for", remedy="pass them one by one")
+        return given
 
 
-def _with_waits(data: EventSet) -> EventSet:
-    """The sequences of two events or more: the others have nothing that is scored, and a step needs something."""
-    return data.select(np.flatnonzero(data.lengths > 1))
+def _joined(parts: Sequence[Tensor]) -> NDArray[np.float64]:
+    return torch.cat(list(parts)).double().cpu().numpy() if parts else np.zeros(0)
 
 
 def _refuse_empty(data: EventSet) -> None:

@@ -11,12 +11,14 @@ from jaxtyping import Float64, Int64
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from contiformer.data.conversion import as_times
+from contiformer.data.conversion import shown_times
 from contiformer.data.errors import DataError
+from contiformer.estimators.event_tables import wait_of
 from contiformer.estimators.input_checks import refuse_lasting
+from contiformer.estimators.tables import asked_times
 from contiformer.tasks.events.intensity import Memory
 from contiformer.tasks.events.likelihood import intervals
-from contiformer.tasks.events.next_event import expect, quantile
+from contiformer.tasks.events.next_event import chance_within, expect, quantile
 
 if TYPE_CHECKING:
     from contiformer.estimators.event_predictor import EventPredictor
@@ -30,7 +32,7 @@ class EventStream:
 
     Example:
         >>> from contiformer import EventPredictor, TrainingOptions
-        >>> quick = TrainingOptions(max_epochs=1, min_steps=1, verbose=0)
+        >>> quick = TrainingOptions(max_epochs=1, verbose=0)
         >>> model = EventPredictor(training=quick).fit([([0.0, 1, 2, 4], [0, 1, 0, 1])] * 4)
         >>> stream = model.stream()
         >>> stream.append(0.0, 0)
@@ -43,7 +45,7 @@ class EventStream:
         if predictor.scaling_.feature_mean:
             raise ValueError("a model with features of events cannot be streamed yet: pass whole sequences")
         # not the predictor itself: what a later fit changes there does not belong to this model
-        self.scaling, self.type_names = predictor.scaling_, predictor.type_names_
+        self.scaling, self.type_names, self.kind = predictor.scaling_, predictor.type_names_, predictor.time_kind_
         task = predictor.tasks_[0]
         # one event at a time is no work for a GPU, and the predictor's own model stays where it is
         self.model = (task.model if task.device.type == "cpu" else deepcopy(task.model).cpu()).eval()
@@ -59,8 +61,11 @@ class EventStream:
 
     @torch.no_grad()
     def append(self, time: Any, type: Any = 0) -> None:
-        """One more event, not before the last one; ``type`` is the name of its type or its number."""
-        stamp, kind = float(as_times([time])[0]), self._number(type)
+        """One more event, not before the last one; ``type`` is the name of its type or its number.
+
+        The time is a date where the model was trained on dates.
+        """
+        stamp, kind = float(self._moments([time])[0]), self._number(type)
         if not self._times:
             self._start = stamp
         scaled = (stamp - self._start) / self.scaling.unit
@@ -80,19 +85,32 @@ class EventStream:
         return found[0] if one else found
 
     @torch.no_grad()
-    def predict_next(self) -> dict[str, Any]:
-        """When the next event is expected, its median time, its likeliest type, and the probabilities of all."""
+    def predict_next(self, *, within: Any = None) -> dict[str, Any]:
+        """When the next event is expected, its median time, its likeliest type, and the probabilities of all.
+
+        Times are dates where the model was trained on dates (None where an event never comes). With ``within``, a time
+        or duration after the last event, "within" is the probability that the next one has come by then.
+        """
         memory = self._now()
         said = expect(self.model, memory)
         unit, last = self.scaling.unit, self._start + self._times[-1] * self.scaling.unit
         shares = said.kinds[0, 0].double().numpy()
-        return {
-            "expected_time": last + unit * float(said.mean),
-            "median_time": last + unit * float(quantile(self.model, memory)),
+        soon = {}
+        if within is not None:
+            soon["within"] = float(chance_within(self.model, memory, wait_of(within, self.kind) / unit))
+        return soon | {
+            "expected_time": self._shown(last + unit * float(said.mean)),
+            "median_time": self._shown(last + unit * float(quantile(self.model, memory))),
             "type": self.type_names[int(shares.argmax())],
             "probability": float(shares.max()),
             "probabilities": dict(zip(self.type_names, shares.tolist(), strict=True)),
         }
+
+    def _moments(self, times: Any) -> NDArray[np.float64]:
+        return asked_times(times, "time", self.kind)
+
+    def _shown(self, time: float) -> Any:
+        return shown_times(np.array([time]), self.kind).tolist()[0]
 
     def _now(self) -> Memory:
         if self._memory is None:
@@ -100,7 +118,7 @@ class EventStream:
         return self._memory
 
     def _elapsed(self, times: ArrayLike) -> Tensor:
-        scaled = (as_times(times) - self._start) / self.scaling.unit - self._times[-1]
+        scaled = (self._moments(times) - self._start) / self.scaling.unit - self._times[-1]
         if (scaled < 0).any():
             raise DataError("a time before the last event", remedy="ask for times from the last event on")
         return torch.as_tensor(scaled, dtype=next(self.model.parameters()).dtype)[None, None]

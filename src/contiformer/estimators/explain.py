@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from contiformer.estimators.tables import query_times
+from contiformer.data.series_set import SeriesSet
+from contiformer.estimators.tables import Form, query_times
 from contiformer.estimators.values import asking
 from contiformer.plots.figures import new_figure, time_axis
 from contiformer.tasks.pooling import Pooling
@@ -63,15 +64,17 @@ class Explanation:
 
 
 @torch.no_grad()
-def states(estimator: Estimator, X: Any, at: Any = None, member: int = 0) -> list[NDArray[np.float32]]:
-    """States of a member's backbone [Q, d_model] of each series, at its own times or at any others."""
+def states(
+    estimator: Estimator, X: Any, at: Any = None, member: int = 0
+) -> tuple[list[NDArray[np.float32]], SeriesSet, list[NDArray[np.float64]], Form]:
+    """States of a member's backbone [Q, d_model] of each series, with the series, the times and the form of X."""
     found: list[NDArray[np.float32]] = []
-    task, asked, _, _ = _asked(estimator, X, at, member)
+    task, asked, bare, times, form = _asked(estimator, X, at, member)
     for batch in estimator._batches(asked):
         assert batch.target_lengths is not None
         out = task.states(batch, batch.target_times).float().cpu().numpy()
         found += [one[:count] for one, count in zip(out, batch.target_lengths.tolist(), strict=True)]
-    return found
+    return found, bare, times, form
 
 
 @torch.no_grad()
@@ -81,7 +84,7 @@ def explain(estimator: Estimator, X: Any, at: Any = None, member: int = 0) -> Ex
     Raises:
         ValueError: the backbone has no such attention.
     """
-    task, asked, bare, times = _asked(estimator, X, at, member)
+    task, asked, bare, times, _ = _asked(estimator, X, at, member)
     pooling = getattr(task.head, "pooling", None)
     weights, pooled = [], []
     for batch in estimator._batches(asked):
@@ -110,12 +113,12 @@ def explain(estimator: Estimator, X: Any, at: Any = None, member: int = 0) -> Ex
 
 def _asked(
     estimator: Estimator, X: Any, at: Any, member: int
-) -> tuple[SeriesTask, Any, Any, list[NDArray[np.float64]]]:
-    bare, scaled, _ = estimator._read(X)
+) -> tuple[SeriesTask, Any, SeriesSet, list[NDArray[np.float64]], Form]:
+    bare, scaled, form = estimator._read(X)
     if not 0 <= member < len(estimator.tasks_):
         raise ValueError(f"member must be from 0 to {len(estimator.tasks_) - 1}, got {member}")
-    times = query_times(at, bare)
-    return estimator.tasks_[member], asking(bare, scaled, times, 1, estimator.scaling_), bare, times
+    times = query_times(at, bare, form, estimator.columns_, estimator.schema_.kind)
+    return estimator.tasks_[member], asking(bare, scaled, times, 1, estimator.scaling_), bare, times, form
 
 
 def _draw(explanation: Explanation, series: int) -> Any:

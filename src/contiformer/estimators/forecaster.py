@@ -15,7 +15,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.windows import cut_windows
-from contiformer.estimators.tables import Columns, query_times, read
+from contiformer.estimators.tables import Columns, Form, query_times
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.forecasting import Forecasting
 from contiformer.tasks.inputs import Inputs
@@ -49,7 +49,7 @@ class Forecaster(ValueEstimator):
     Example:
         >>> from contiformer import Forecaster, TrainingOptions
         >>> X = [(range(20), [[float(n % 4)] for n in range(20)])]
-        >>> fc = Forecaster(horizon=2, training=TrainingOptions(max_epochs=1, min_steps=1, verbose=0)).fit(X)
+        >>> fc = Forecaster(horizon=2, training=TrainingOptions(max_epochs=1, verbose=0)).fit(X)
         >>> fc.predict(X)[0].shape
         (2, 1)
     """
@@ -69,7 +69,7 @@ class Forecaster(ValueEstimator):
     task_name: ClassVar[str] = "forecasting"
     training_defaults: ClassVar[Mapping[str, Any]] = {
         **ValueEstimator.training_defaults,
-        "max_epochs": 8,
+        "epochs": 8,
         "keep": "auto",
         "patience": 1.0,
         "validation_limit": 256,
@@ -77,11 +77,11 @@ class Forecaster(ValueEstimator):
     unused_options: ClassVar[frozenset[str]] = frozenset()
 
     def _parse(
-        self, X: Any, y: Any, columns: Columns, validation_data: Any, *, by_id: bool = False
+        self, X: Any, y: Any, columns: Columns, validation_data: Any, **how: Any
     ) -> tuple[SeriesSet, Columns, SeriesSet | None]:
         if self.horizon < 1:
             raise ValueError(f"horizon must be 1 step or more, got {self.horizon}")
-        data, columns, held_out = super()._parse(X, y, columns, validation_data, by_id=by_id)
+        data, columns, held_out = super()._parse(X, y, columns, validation_data, **how)
         self.step_ = self.step or _usual_gap(data, of_targets=bool(data.schema.targets))
         return data, columns, held_out
 
@@ -113,7 +113,10 @@ class Forecaster(ValueEstimator):
         return self.horizon * self.step_ * (1 + 1e-6)
 
     def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
-        if data.schema.targets or len(data) >= _MANY:
+        several = len(data) >= _MANY
+        if not data.schema.targets:
+            self._refuse_short(data, 1 if several else 2)
+        if data.schema.targets or several:
             training, held_out = super()._parts(data, member)
             return self._cut(training), self._cut(held_out)
         share = self.training_options().validation
@@ -124,6 +127,15 @@ class Forecaster(ValueEstimator):
         before = [(-np.inf, border) for border in borders]
         after = [(border, np.inf) for border in borders]
         return self._cut(data, before), self._cut(data, after)
+
+    def _refuse_short(self, data: SeriesSet, windows: int) -> None:
+        """Refuse series none of which has so many windows, of two points and the whole horizon."""
+        longest, needed = max(one.span for one in data) / self.step_, windows * (self.horizon + 1)
+        if longest < needed * (1 - 1e-6):
+            known = f"the longest series lasts {longest:.4g} steps of {self.step_:g}"
+            which = "a window" if windows == 1 else "two windows, one to validate on,"
+            problem = f"{known}, fewer than the {needed} of {which} of {self.horizon} steps"
+            raise DataError(problem, remedy="give longer series, or a smaller horizon or step")
 
     def _cut(self, data: SeriesSet, between: list[tuple[float, float]] | None = None) -> SeriesSet:
         if data.schema.targets:
@@ -185,6 +197,7 @@ class Forecaster(ValueEstimator):
         X: Any,
         at: Any = None,
         *,
+        return_std: bool = False,
         quantiles: Sequence[float] | None = None,
         channels: Sequence[str] | None = None,
     ) -> Any:
@@ -192,16 +205,18 @@ class Forecaster(ValueEstimator):
 
         Args:
             X: what is known; the last ``history`` points of each series are used.
-            at: times after the last point: one list for all series, one for each, or a dictionary by id; None: the
-                next ``horizon`` steps.
+            at: times after the last point, see :meth:`Interpolator.predict`; None: the next ``horizon`` steps. Beyond
+                the horizon there is a warning, beyond twice the horizon a DataError.
+            return_std: also the standard deviation, as a second value; for law="gaussian".
             quantiles: levels; instead of the mean one column for each channel and level, called as in ``pH_q0.9``.
             channels: only these.
         """
         bare, _, form = self._read(X)
         seen = bare.map(lambda one: one.points(slice(max(0, len(one) - self._history), None)))
-        times = self._future(at, seen)
+        times = self._future(at, seen, form)
         said = self._predict_at(seen, self.scaling_.apply(seen), times, quantiles)
-        return self._answer(said, bare, times, form, X, quantiles=quantiles, channels=channels)
+        how: dict[str, Any] = {"return_std": return_std, "quantiles": quantiles, "channels": channels}
+        return self._answer(said, bare, times, form, X, **how)
 
     def predict_windows(self, X: SeriesSet) -> list[NDArray[np.float64]]:
         """The mean [Q, C] at the target times of each window: for sets that have target series."""
@@ -211,13 +226,14 @@ class Forecaster(ValueEstimator):
         times = [one.target_times for one in X if one.target_times is not None]
         return [one.mean for one in self._predict_at(bare, scaled, times, None)]
 
-    def _future(self, at: Any, data: SeriesSet) -> list[NDArray[np.float64]]:
+    def _future(self, at: Any, data: SeriesSet, form: Form) -> list[NDArray[np.float64]]:
         for n, one in enumerate(data):
             if not len(one):
                 raise DataError(f"series {n if one.id is None else one.id!r} has no points", remedy="leave it out")
         if at is None:
             return [one.times[-1] + self.step_ * np.arange(1, self.horizon + 1) for one in data]
-        times = query_times(at, data)
+        times = query_times(at, data, form, self.columns_, self.schema_.kind)
+        far = 0.0
         for n, (one, asked) in enumerate(zip(data, times, strict=True)):
             name = n if one.id is None else repr(one.id)
             if len(asked) and asked.min() <= one.times[-1]:
@@ -225,11 +241,16 @@ class Forecaster(ValueEstimator):
                     f"at has the time {asked.min():g}, and series {name} is known until {one.times[-1]:g}",
                     remedy="ask for later times, or use Interpolator for times within the data",
                 )
-            if len(asked) and asked.max() > one.times[-1] + self._reach():
-                warnings.warn(
-                    f"at reaches further than the horizon of {self.horizon} steps that the model has learned",
-                    stacklevel=3,
-                )
+            ahead = (asked.max(initial=-np.inf) - one.times[-1]) / self._reach()
+            if ahead > 2:
+                problem = f"at asks series {name} for {ahead:.3g} times the horizon of {self.horizon} steps"
+                raise DataError(problem, remedy="ask for earlier times, or fit with a larger horizon")
+            far = max(far, ahead)
+        if far > 1:
+            said = (
+                f"at reaches {far:.2g} times as far as the horizon of {self.horizon} steps that the model has learned"
+            )
+            warnings.warn(said, stacklevel=3)
         return times
 
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
@@ -247,8 +268,7 @@ class Forecaster(ValueEstimator):
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """Errors in scaled units over all windows of the series, or over given windows."""
-        self._check_fitted()
-        data = read(X, self.columns_, self.schema_.channels)[0]
+        data = self._read_whole(X)
         judged = self.scaling_.apply(self._examples(data))
         return self._evaluate(judged)
 

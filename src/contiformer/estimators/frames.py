@@ -2,52 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import FARTHEST, as_datetimes
+from contiformer.data.conversion import ZONED, TimeKind, shown_times
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
+from contiformer.data.readers.categories import columns_behind
 from contiformer.data.readers.columns import Place, as_polars, first, numbers, pick, times, words
-from contiformer.data.readers.frames import from_frame
-from contiformer.data.series_set import SeriesSet
+from contiformer.data.readers.frames import Order, from_frame
+from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.event_tables import EventColumns, unknown_type
-from contiformer.estimators.tables import Columns, names_of, with_targets
+from contiformer.estimators.tables import ColumnRoles, Columns, Form, names_of, with_targets
+
+Roles = TypeVar("Roles", bound=ColumnRoles)
 
 
-def series_from(frame: Any, columns: Columns, channels: tuple[str, ...] | None, *, by_id: bool) -> SeriesSet:
-    """The series of a long table; the arguments are those of :func:`contiformer.estimators.tables.read`."""
+def series_from(
+    frame: Any,
+    columns: Columns,
+    known: Schema | None,
+    *,
+    labelled: bool = True,
+    place: Place | None = None,
+    order: Order = "id",
+) -> SeriesSet:
+    """The series of a table; the arguments are those of :func:`contiformer.estimators.tables.read`."""
+    frame, columns = located(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, columns)
     if columns.time is None:
         raise DataError("which column is the time?", remedy="name it: fit(df, id=..., time=..., values=[...])")
-    names = frame.collect_schema().names() if isinstance(frame, pl.LazyFrame) else map(str, frame.columns)
-    roles = columns.present_in(list(names), answers=channels is None)
-    values = roles.values if channels is None else channels
-    assert values is not None
-    try:
-        data = from_frame(
-            frame,
-            time=columns.time,
-            id=columns.id,
-            values=(*values, *roles.targets),
-            label=roles.label,
-            static=columns.static,
-            order="id" if by_id else "appearance",
-        )
-    except DataError as error:
-        if "duplicates=" not in (error.remedy or ""):
-            raise
-        # that is an argument of the reader, not of fit
-        remedy = "remove or average such rows, or name the column that tells the series apart in id="
-        raise DataError(error.problem, row=error.row, column=error.column, remedy=remedy) from None
+    roles = columns.present_in([str(name) for name in frame.columns], answers=known is None)
+    values = roles.values
+    if known is not None:
+        values = tuple(columns_behind(known.channels, known.categories))
+    if values is None and roles.targets:
+        raise DataError("which variables go by the targets?", remedy="name them in values=")
+    wanted = None if values is None else [*values, *roles.targets]
+    if known is not None and not len(frame):
+        of_values = [columns.variable, columns.value] if columns.variable is not None else wanted or []
+        _check_columns(as_polars(frame), columns.time, columns.id, *columns.static, *of_values)
+        return SeriesSet([])
+    data = from_frame(
+        frame,
+        time=columns.time,
+        id=columns.id,
+        values=wanted,
+        variable=columns.variable,
+        value=columns.value,
+        label=roles.label if labelled else None,
+        static=columns.static,
+        categorical=columns.categorical if known is None else dict(known.categories),
+        duplicates=columns.duplicates,
+        order=order,
+        place=place,
+    )
     return with_targets(data, len(roles.targets))
 
 
-def times_from_words(times_as_text: Sequence[str], name: str) -> tuple[NDArray[np.float64], bool]:
-    """Times written as text, and whether they are dates."""
+def _check_columns(frame: pl.DataFrame, *names: str | None) -> None:
+    for name in names:
+        if name is not None:
+            pick(frame, name, Place())
+
+
+def located(frame: Any, columns: Roles) -> tuple[Any, Roles]:
+    """A frame of pandas with the levels of its index that are asked for as columns; dates in it are the time."""
+    if not hasattr(frame, "index"):
+        return frame, columns
+    levels = [frame.index.get_level_values(n) for n in range(frame.index.nlevels)]
+    dated = [str(level.name or "time") for level in levels if level.dtype.kind == "M"]
+    if columns.time is None and len(dated) == 1:
+        columns = replace(columns, time=dated[0])
+    for level in levels:
+        name = str(level.name or ("time" if level.dtype.kind == "M" else ""))
+        if name in (columns.id, columns.time) and name not in frame.columns:
+            frame = frame.assign(**{name: level})
+    return frame, columns
+
+
+def times_from_words(times_as_text: Sequence[str], name: str) -> tuple[NDArray[np.float64], TimeKind]:
+    """Times written as text, and their kind."""
     return times(pl.Series(name, list(times_as_text)), Place())
 
 
@@ -63,51 +102,101 @@ def frame_of(
     table: dict[str, Any] = {}
     if columns.id is not None:
         table[columns.id] = pl.Series(names_of(data)).gather(np.repeat(np.arange(len(data)), [len(t) for t in at]))
-    table[columns.time or "time"] = as_datetimes(stamps) if data.schema.dates else stamps
+    table[columns.time or "time"] = _as_given(stamps, data.schema.kind)
     stacked = np.concatenate(values) if len(values) else np.zeros((0, len(names)))
     return pl.DataFrame(table | {name: stacked[:, n] for n, name in enumerate(names)})
 
 
-def typed(frame: pl.DataFrame, columns: Columns, like: Any = None) -> pl.DataFrame:
+def _as_given(stamps: NDArray[np.float64], kind: TimeKind) -> pl.Series:
+    """Times as they came: dates without a zone or in UTC, durations, or numbers."""
+    times = pl.Series(shown_times(stamps, "dates" if kind == ZONED else kind))
+    return times.dt.replace_time_zone("UTC") if kind == ZONED else times
+
+
+def zone_of(frame: Any, time: str) -> Any:
+    """The time zone of a column, None where it has none."""
+    kind = frame.collect_schema().get(time) if isinstance(frame, pl.DataFrame | pl.LazyFrame) else frame[time].dtype
+    return getattr(kind, "time_zone", None) or getattr(kind, "tz", None)
+
+
+def in_zone(frame: Any, times: Sequence[str], zone: Any) -> Any:
+    """The frame with these times, which are in UTC, in another time zone."""
+    if zone is None:
+        return frame
+    if isinstance(frame, pl.DataFrame):
+        return frame.with_columns(pl.col(times).dt.convert_time_zone(zone))
+    return frame.assign(**{name: frame[name].dt.tz_convert(zone) for name in times})
+
+
+def typed(frame: pl.DataFrame, columns: ColumnRoles, like: Any = None) -> pl.DataFrame:
     """With ids of the type, and dates in the zone, that they have in ``like``."""
     if like is None:
         return frame
-    kinds = dict(like.collect_schema())
-    zone = getattr(kinds.get(columns.time), "time_zone", None)
-    if zone is not None:
-        time = pl.col(columns.time or "time").dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-        frame = frame.with_columns(time)
+    time = columns.time or "time"
+    frame = in_zone(frame, [time], zone_of(like, time) if time in frame.columns else None)
+    kinds = like.collect_schema()
     return frame if columns.id is None else frame.with_columns(pl.col(columns.id).cast(kinds[columns.id]))
 
 
-def as_pandas(frame: pl.DataFrame, columns: Columns | None = None, like: Any = None) -> Any:
-    """As a DataFrame of pandas, with the types of ids and dates in ``like``."""
+def as_pandas(frame: pl.DataFrame, columns: ColumnRoles | None = None, like: Any = None) -> Any:
+    """As a DataFrame of pandas, with the types of ids and dates in ``like``, and as its index what is there."""
     import pandas as pd  # noqa: PLC0415
 
     table = pd.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
-    if like is not None and columns is not None:
-        zone = getattr(like[columns.time].dtype, "tz", None)
-        if zone is not None:
-            table[columns.time] = table[columns.time].dt.tz_localize("UTC").dt.tz_convert(zone)
-        if columns.id is not None:
-            table[columns.id] = table[columns.id].astype(like[columns.id].dtype)
-    return table
+    for name, kind in frame.schema.items():
+        if getattr(kind, "time_zone", None) is not None:
+            table[name] = table[name].dt.tz_localize("UTC")
+    if like is None or columns is None:
+        return table
+    levels = [name for name in (columns.id, columns.time) if name in table.columns and name not in like.columns]
+    like = located(like, Columns(columns.id, columns.time))[0]
+    if columns.time is not None and columns.time in table.columns:
+        table = in_zone(table, [columns.time], zone_of(like, columns.time))
+    if columns.id is not None:
+        table[columns.id] = table[columns.id].astype(like[columns.id].dtype)
+    return table.set_index(levels) if levels else table
+
+
+def indexed(form: Form, data: Iterable[Any], values: NDArray[Any], names: Any, columns: ColumnRoles, like: Any) -> Any:
+    """Answers of each series, see :func:`contiformer.estimators.tables.per_series`."""
+    if form == "polars":
+        wide = values if values.ndim == 2 else values[:, None]
+        named = list(names) if values.ndim == 2 else [names]
+        ids = {} if columns.id is None else {columns.id: names_of(data)}
+        return typed(pl.DataFrame(ids | {str(name): wide[:, n] for n, name in enumerate(named)}), columns, like)
+    import pandas as pd  # noqa: PLC0415
+
+    index = pd.Index(names_of(data), name=columns.id)
+    if columns.id is not None and like is not None:
+        index = index.astype(located(like, Columns(columns.id))[0][columns.id].dtype)
+    if values.ndim == 2:
+        return pd.DataFrame(values, index=index, columns=list(names))
+    return pd.Series(values, index=index, name=names)
 
 
 # Events
 
 
 def events_from(
-    given: Any, columns: EventColumns, type_names: Sequence[str] | None, place: Place | None = None
-) -> tuple[EventSet, bool]:
-    """The sequences of a table with a row for each event, and whether its times are dates."""
+    given: Any,
+    columns: EventColumns,
+    type_names: Sequence[str] | None,
+    place: Place | None = None,
+    *,
+    order: Order = "id",
+) -> tuple[EventSet, TimeKind | None, Any]:
+    """The sequences of a table with a row for each event, and the kind and the time zone of its times."""
+    given, columns = located(given, columns)
     frame, place = as_polars(given), place or Place()
     if columns.time is None:
         remedy = "pass time=, id= if there are several sequences, type= if several types"
         raise place.error("which column is the time?", remedy=remedy)
     if not frame.height:
-        raise place.error("there are no rows", remedy="give at least one event")
-    stamps, dates = times(pick(frame, columns.time, place), place)
+        if type_names is None:
+            raise place.error("there are no rows", remedy="give at least one event")
+        _check_columns(frame, columns.time, columns.id, columns.type)
+        return EventSet([], type_names=type_names), None, None
+    stamps, kind = times(pick(frame, columns.time, place), place)
     types, found = _types(frame, columns, type_names, place)
     ids = words(pick(frame, columns.id, place), place).to_list() if columns.id is not None else [None] * frame.height
     extra = [numbers(pick(frame, name, place), place) for name in columns.features]
@@ -117,9 +206,9 @@ def events_from(
         rows.setdefault(name, []).append(row)
     sequences = [
         EventSequence.of(stamps[which], types[which], features=None if features is None else features[which], id=name)
-        for name, which in rows.items()
+        for name, which in (sorted(rows.items()) if order == "id" else rows.items())
     ]
-    return EventSet(sequences, type_names=found), dates
+    return EventSet(sequences, type_names=found), kind, zone_of(given, columns.time)
 
 
 def _types(
@@ -142,12 +231,6 @@ def _types(
     return types, list(names)
 
 
-def event_frame(table: dict[str, Any], times: Sequence[str], dates: bool) -> pl.DataFrame:
-    """Predictions by column; those in ``times`` are dates where the input's are."""
-    return pl.DataFrame({name: _dates(np.asarray(x)) if dates and name in times else x for name, x in table.items()})
-
-
-def _dates(times: NDArray[np.float64]) -> NDArray[np.datetime64]:
-    """Infinite times, and those after the last date that can be written, become missing."""
-    never = ~(np.abs(times) <= FARTHEST)
-    return np.where(never, np.datetime64("NaT"), as_datetimes(np.where(never, 0.0, times)))
+def event_frame(table: dict[str, Any], times: Sequence[str], kind: TimeKind) -> pl.DataFrame:
+    """Predictions by column; those in ``times`` are of the kind of the input's."""
+    return pl.DataFrame({name: _as_given(np.asarray(x), kind) if name in times else x for name, x in table.items()})

@@ -28,6 +28,7 @@ _RANGES = {
     "dropout": (0, 0.999, True),
     "keep_points": (0, 1, False),
     "noise": (0, 1e6, True),
+    "limit": (1, math.inf, True),
     "warp": (0, 10, True),
     "most_points": (1, math.inf, True),
     "label_smoothing": (0, 0.999, True),
@@ -80,6 +81,23 @@ def refuse_extreme(scaled: SeriesSet) -> None:
                 remedy="use NaN for what was not observed",
             )
         refuse_far(series.times, name)
+
+
+def last_part(length: int, share: float, what: str, use: str = "validation") -> int:
+    """Where the last ``share`` of one series begins that is divided along time; both parts have two points or more."""
+    border = length - max(2, round(share * length))
+    if border < 2:
+        remedy = f"give more, or several series (id= tells them apart), or separate {use} data"
+        raise DataError(f"one {what} cannot be divided into training and {use}", remedy=remedy)
+    return border
+
+
+def refuse_non_finite(values: np.ndarray, series: Any) -> None:
+    """Refuse an answer for a series that is not finite."""
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"the answer for series {series.id!r} is not finite", remedy="are its values and times in the right units?"
+        )
 
 
 def refuse_far(times: np.ndarray, name: str) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.tables import query_times, read, without_labels
+from contiformer.estimators.input_checks import last_part
+from contiformer.estimators.tables import without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.interpolation import Interpolation, hide_observations
+
+#: One long series is learned in pieces of at most so many points.
+PIECE = 256
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -25,12 +28,14 @@ class Interpolator(ValueEstimator):
     Attributes:
         law: "gaussian": also a calibrated standard deviation; "point": values only.
         hide, stretches: see :class:`~contiformer.tasks.Interpolation`.
+        limit: values farther than so many standard deviations from the mean of their channel are taken for errors: they
+            count as that far, in training, prediction and metrics, and ``fit`` warns of them. None: no limit.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
     Example:
         >>> from contiformer import Interpolator, TrainingOptions
         >>> X = [([0, 0.4, 1.0, 2.0], [[n], [-n], [n], [2 * n]]) for n in (1.0, 2.0, 3.0, 4.0)]
-        >>> quick = TrainingOptions(max_epochs=1, min_steps=1, validation=0.5, verbose=0)
+        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
         >>> imp = Interpolator(training=quick).fit(X)
         >>> [values.shape for values in imp.predict(X, at=[0.5, 1.5, 2.5])]
         [(3, 1), (3, 1), (3, 1), (3, 1)]
@@ -41,6 +46,7 @@ class Interpolator(ValueEstimator):
     stretches: float = 0.2
     dropout: float = 0.1
     window: int = 1
+    limit: float | None = 20.0
 
     task_name: ClassVar[str] = "interpolation"
     training_defaults: ClassVar[Mapping[str, Any]] = {
@@ -49,18 +55,43 @@ class Interpolator(ValueEstimator):
         "most_points": None,
         "learning_rate": 3e-3,
         "weight_decay": 0.05,
-        "max_epochs": 10,
+        "epochs": 10,
         "patience": 1.0,
     }
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
         if self.scaling != "standard":
             raise ValueError(f"scaling must be 'standard' where values are the answer, got {self.scaling!r}")
-        scaling = super()._fit_scaling(data)
+        scaling = Scaling.fit(data, origin=self.time_origin, limit=self.limit)
+        self._warn_of_outliers(scaling.outliers(data))
         if data.schema.targets and len(data.schema.targets) == len(data.channels):
             # one channel, one scale, whether it is seen or asked for
             return replace(scaling, target_mean=scaling.mean, target_std=scaling.std)
         return scaling
+
+    def _warn_of_outliers(self, found: Mapping[str, tuple[int, Any, float]]) -> None:
+        if found:
+            named = [f"{n} of {name!r} (such as {x:.6g} in series {id!r})" for name, (n, id, x) in found.items()]
+            warnings.warn(
+                f"values more than {self.limit:g} standard deviations from the mean count as that far: "
+                f"{', '.join(named[:5])}{', ...' if len(named) > 5 else ''}; if they are errors, use NaN; if they are "
+                "not, take logarithms or pass limit=None",
+                stacklevel=2,
+            )
+
+    def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
+        """One series alone is divided along time; its last part is validated on."""
+        if len(data) != 1 or data.schema.targets:
+            return super()._parts(data, member)
+        one, share = data[0], self.training_options().validation
+        border = last_part(len(one), share, f"series of {len(one)} points")
+
+        def pieces(start: int, end: int) -> SeriesSet:
+            length = -(-(end - start) // -(-(end - start) // PIECE))
+            cut = [one.points(slice(n, min(n + length, end))) for n in range(start, end, length)]
+            return SeriesSet(cut, schema=data.schema)
+
+        return pieces(0, border), pieces(border, len(one))
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         targets = len(training.schema.targets) or len(training.channels)
@@ -86,8 +117,9 @@ class Interpolator(ValueEstimator):
 
         Args:
             X: series to go by; what is missing in them is what the model fills in.
-            at: times: one list for all series, one for each, or a dictionary by id; None: the times of the series, of
-                an array all of 0, 1, ..., L - 1.
+            at: times: one list for all series, one for each, a dictionary by id, or a DataFrame with the columns of the
+                id and the time; of the kind of the times of X: numbers, dates with or without a zone, or durations.
+                None: the times of the series, of an array all of 0, 1, ..., L - 1.
             return_std: also the standard deviation, as a second value.
             quantiles: levels; instead of the mean one column for each channel and level.
 
@@ -96,7 +128,7 @@ class Interpolator(ValueEstimator):
             or a SeriesSet. With quantiles the channels are called as in ``pH_q0.9``.
         """
         bare, scaled, form = self._read(X)
-        times = query_times(np.arange(np.shape(X)[1]) if at is None and form == "array" else at, bare)
+        times = self._query_times(X, at, bare, form)
         said = self._predict_at(bare, scaled, times, quantiles)
         return self._answer(said, bare, times, form, X, return_std=return_std, quantiles=quantiles)
 
@@ -106,7 +138,6 @@ class Interpolator(ValueEstimator):
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """Errors in scaled units on the target of the series, or on observations that are hidden, always the same."""
-        self._check_fitted()
-        data = without_labels(read(X, self.columns_, self.schema_.channels)[0])
+        data = without_labels(self._read_whole(X))
         judged = self._validation_form(self.scaling_.apply(data))
         return self._evaluate(judged)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from torch import distributed
+import numpy as np
 
 from contiformer.backbones import BACKBONES
 from contiformer.data.errors import did_you_mean
 from contiformer.estimators import store
 from contiformer.tasks.base import Task
 from contiformer.training.options import TrainingOptions, TrainingOutcome
+from contiformer.training.processes import first_process
 
 _TRAINING = tuple(field.name for field in fields(TrainingOptions))
 _NESTED = "training__"
@@ -161,6 +162,16 @@ class Learner(ABC):
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """All metrics on data with answers."""
 
+    def metric_meanings(self) -> dict[str, str]:
+        """Meanings and units of the metrics of :meth:`evaluate`."""
+        return {
+            "accuracy": "share that is right",
+            "loss": "mean negative log-likelihood, in nats",
+            "ece": "expected calibration error",
+            "auroc": "area under the ROC curve",
+            "r2": "R², 1 is perfect",
+        }
+
     def _after_loading(self) -> None:  # noqa: B027  nothing by default
         """Set what ``fit`` sets and the configuration does not hold."""
 
@@ -172,6 +183,25 @@ class Learner(ABC):
         self.outcomes_: list[TrainingOutcome] = []
         self.config_: dict[str, Any] = {}
         self.metrics_: dict[str, Any] = {}
+
+    def _record(self, held_out: Sequence[Mapping[str, float]], training: int, validation: int) -> None:
+        """Set the metrics of the weights that were kept, of each member's validation series; and how they came about.
+
+        ``training`` and ``validation`` are the numbers of series (forecasting: of windows) of the first member.
+        """
+        self.metrics_ = {
+            "validation": {name: float(np.mean([m[name] for m in held_out if name in m])) for name in held_out[0]},
+            "seconds": sum(outcome.seconds for outcome in self.outcomes_),
+            "epochs": [len(outcome.history) for outcome in self.outcomes_],
+            "kept_epochs": [outcome.best_round + 1 for outcome in self.outcomes_ if outcome.history],
+            "training_series": training,
+            "validation_series": validation,
+        }
+        kept = [outcome.history[outcome.best_round] for outcome in self.outcomes_ if outcome.history]
+        monitor = self.tasks_[0].monitor
+        if kept:
+            # what the epoch was chosen by; calibration changed it afterwards
+            self.metrics_["before_calibration"] = {monitor: float(np.mean([row[monitor] for row in kept]))}
 
     @property
     def history_(self) -> list[dict[str, float]]:
@@ -245,10 +275,5 @@ class Learner(ABC):
 
     def _save_run(self, folder: Path | None) -> None:
         """Save a finished training to its run folder, in the first process."""
-        if folder is not None and _writes_files():
+        if folder is not None and first_process():
             self.save(folder)
-
-
-def _writes_files() -> bool:
-    """Whether this process writes the files."""
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0

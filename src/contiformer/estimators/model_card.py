@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from typing import TYPE_CHECKING
 
 from contiformer import __version__
+from contiformer.data.errors import printable
 
 if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
+
+
+def kept_weights(estimator: Learner) -> list[str]:
+    """Which epoch was kept and why, and what it was chosen by before calibration."""
+    metrics = estimator.metrics_
+    kept, epochs = metrics.get("kept_epochs"), metrics.get("epochs")
+    if not kept or not epochs:
+        return []
+    numbers = ", ".join(f"{one} of {all_}" for one, all_ in zip(kept, epochs, strict=False))
+    count = metrics["validation_series"]
+    last = estimator.training_options().keeping(count).keep == "last"
+    monitor = estimator.tasks_[0].monitor
+    rule = f"the last: {count:,} validation series" if last else f"the best by validation {monitor}"
+    lines = [f"Kept epoch {numbers} ({rule})."]
+    before, after = metrics["before_calibration"][monitor], metrics["validation"][monitor]
+    if abs(before - after) > 1e-6 * abs(before):
+        lines.append(
+            f"Before calibration the validation {monitor} was {before:.4g}, as in the history; now {after:.4g}."
+        )
+    return lines
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def in_markdown(text: str) -> str:
+    """A name as plain text in a table of Markdown, which may become HTML.
+
+    Example:
+        >>> from contiformer.estimators.model_card import in_markdown
+        >>> print(in_markdown("a|b <img src=x>"))
+        a\\|b &lt;img src=x&gt;
+    """
+    return re.sub(r"([\\`*\[\]|$])", r"\\\1", escape(printable(text), quote=False))
 
 
 def model_card(estimator: Learner) -> str:
     """A model card in Markdown: what it is, what it was trained on, how well it did, how to use it."""
     name = type(estimator).__name__
     weights = sum(p.numel() for task in estimator.tasks_ for p in task.parameters())
-    facts = {"series to learn from": estimator.metrics_.get("training_series", "?"), **estimator._facts()}
-    metrics = estimator.metrics_.get("validation", {})
+    counts = {"trained on": "training_series", "validated on": "validation_series"}
+    facts = {f"series {what}": estimator.metrics_.get(name, "?") for what, name in counts.items()} | estimator._facts()
+    metrics, meanings = estimator.metrics_.get("validation", {}), estimator.metric_meanings()
     return "\n".join(
         [
             "---",
@@ -30,13 +69,18 @@ def model_card(estimator: Learner) -> str:
             "",
             "| | |",
             "|---|---|",
-            *(f"| {fact} | {value} |" for fact, value in facts.items()),
+            *(f"| {fact} | {in_markdown(str(value))} |" for fact, value in facts.items()),
             "",
-            "On the validation series, which were used to choose the epoch (not a test):",
+            *kept_weights(estimator),
+            "On the validation series (not a test):",
             "",
-            "| metric | value |",
-            "|---|---|",
-            *(f"| {metric} | {value:.4g} |" for metric, value in metrics.items()),
+            "| metric | value | |",
+            "|---|---|---|",
+            *(
+                f"| {in_markdown(metric)} | {value:.4g} | {meanings.get(metric, '')} |"
+                for metric, value in metrics.items()
+                if _is_number(value)
+            ),
             "",
             "```python",
             f"from contiformer import {name}",

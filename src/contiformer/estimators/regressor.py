@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
+from contiformer.data.readers.duplicates import Policy
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import columns_of, has_gaps
-from contiformer.estimators.tables import query_times, read, with_labels, without_labels
+from contiformer.estimators.labels import MissingLabels, weights_of, with_labels
+from contiformer.estimators.tables import per_series, without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.at_times import AtTimes
 from contiformer.tasks.base import SeriesTask
@@ -55,7 +56,7 @@ class Regressor(ValueEstimator):
     training_defaults: ClassVar[Mapping[str, Any]] = {
         **ValueEstimator.training_defaults,
         "keep_points": 1.0,
-        "max_epochs": 40,
+        "epochs": 40,
     }
 
     def fit(
@@ -66,25 +67,38 @@ class Regressor(ValueEstimator):
         id: str | None = None,
         time: str | None = None,
         values: Sequence[str] | None = None,
+        variable: str | None = None,
+        value: str | None = None,
         label: str | None = None,
         static: Sequence[str] = (),
         targets: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        duplicates: Policy = "error",
+        sample_weight: Any = None,
+        missing_labels: MissingLabels = "drop",
         validation_data: Any = None,
     ) -> Self:
         """Train.
 
         Args:
-            X: a SeriesSet, a long DataFrame, an array [n, L, C] with NaN, or a list of (times, values).
-            y: a number for each series; None: the label of the set or the column ``label``, or target series.
-            id, time, values, label, static, targets: columns of a DataFrame.
+            X: a SeriesSet, a DataFrame, an array [n, L, C] with NaN, or a list of (times, values).
+            y: a number for each series, given as in :meth:`Classifier.fit`; None: the label of the set or the column
+                ``label``, or target series.
+            id, time, values, variable, value, label, static, categorical, duplicates: columns of a DataFrame, see
+                :func:`contiformer.data.from_frame`.
+            targets: columns (or variables) to predict at any time.
+            sample_weight: how much each series counts in the loss, given like ``y``.
+            missing_labels: "drop": series without a label (None, NaN) are left out with a warning; "error".
             validation_data: (X, y), or a SeriesSet or DataFrame with answers, to choose by.
         """
-        return self._fit(*self._parse(X, y, columns_of(id, time, values, label, static, targets), validation_data))
+        columns = columns_of(id, time, values, label, static, targets, variable, value, categorical, duplicates)
+        how: dict[str, Any] = {"sample_weight": sample_weight, "missing_labels": missing_labels}
+        return self._fit(*self._parse(X, y, columns, validation_data, **how))
 
-    def _answered(self, data: SeriesSet, y: Any) -> SeriesSet:
+    def _answered(self, data: SeriesSet, y: list[Any] | None, missing: MissingLabels = "drop") -> SeriesSet:
         if y is None and data.schema.targets:
             return without_labels(data)
-        return with_labels(data, y, classes=False)
+        return with_labels(data, y, classes=False, missing=missing)
 
     def _input_options(self) -> dict[str, Any]:
         if self.frames is None:
@@ -147,7 +161,7 @@ class Regressor(ValueEstimator):
         return "outputs" in self.config_["task"]
 
     def predict(self, X: Any, at: Any = None, *, return_std: bool = False) -> Any:
-        """Numbers [n]; or, where target series were learned, values at any times in the form of X.
+        """Numbers [n], of a DataFrame by id; or, where target series were learned, values at any times, as X came.
 
         Args:
             X: the series.
@@ -158,8 +172,9 @@ class Regressor(ValueEstimator):
         if not self._in_time:
             if at is not None or return_std:
                 raise ValueError("at and return_std are for models of target series; this one tells a number a series")
-            return self._mean_over_members(scaled, "values")
-        times = query_times(np.arange(np.shape(X)[1]) if at is None and form == "array" else at, bare)
+            numbers = self._mean_over_members(scaled, "values")
+            return per_series(form, bare, numbers, self.columns_.label or "prediction", self.columns_, X)
+        times = self._query_times(X, at, bare, form)
         return self._answer(self._predict_at(bare, scaled, times, None), bare, times, form, X, return_std=return_std)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -170,24 +185,28 @@ class Regressor(ValueEstimator):
             return -self.evaluate(X, y)["mse"]
         from sklearn.metrics import r2_score  # noqa: PLC0415  imports scipy.stats
 
-        truth, predicted = self._compared(X, y)
-        return float(r2_score(truth, predicted, sample_weight=sample_weight))
+        data, scaled = self._read_answered(X, y, sample_weight)
+        predicted = self._mean_over_members(scaled, "values")
+        return float(r2_score(np.array(data.labels, np.float64), predicted, sample_weight=weights_of(data)))
 
-    def _compared(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Labels and predictions, one for each series."""
-        data, scaled = self._read_answered(X, y)
-        return np.array(data.labels, np.float64), self._mean_over_members(scaled, "values")
+    def metric_meanings(self) -> dict[str, str]:
+        """Meanings of the metrics, in the unit of the labels, or for target series in standard deviations."""
+        if self._in_time:
+            return super().metric_meanings()
+        units = {"mse": "in squares of the label's unit", "rmse": "in the label's unit", "mae": "in the label's unit"}
+        return super().metric_meanings() | units
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """MSE, RMSE, MAE, and R² for numbers; target series are judged in scaled units."""
         self._check_fitted()
         if self._in_time:
-            data = read(X, self.columns_, self.schema_.channels)[0]
+            data = self._read_whole(X)
             if not data.schema.targets:
                 raise DataError("X has no targets to compare with", remedy="give a SeriesSet or a table with them")
             return self._evaluate(self.scaling_.apply(without_labels(data)))
-        truth, predicted = self._compared(X, y)
-        miss = predicted - truth
+        data, scaled = self._read_answered(X, y)
+        truth = np.array(data.labels, np.float64)
+        miss = self._mean_over_members(scaled, "values") - truth
         scores = error_scores(miss**2, np.abs(miss), np.ones_like(miss))
         spread = float(((truth - truth.mean()) ** 2).sum())
         return scores | {"r2": 1 - float((miss**2).sum()) / spread if spread > 0 else 0.0}

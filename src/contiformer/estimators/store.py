@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,29 @@ from contiformer.backbones import BACKBONES
 from contiformer.data.conversion import plain
 from contiformer.data.errors import DataError
 from contiformer.data.files import read_text, write_atomically, write_text
+from contiformer.estimators.input_checks import check_parameters
 from contiformer.estimators.model_card import model_card
+from contiformer.estimators.size_checks import (
+    Sizes,
+    check_arguments,
+    check_fields,
+    check_numbers,
+    check_sizes,
+    weight_sizes,
+)
+from contiformer.tasks.base import SeriesTask
 from contiformer.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
 
 #: Of the folder. A newer one is refused; older ones are read.
-FORMAT = 4
+FORMAT = 5
 #: Parameters of older versions by their names of today; None: gone.
 _FORMER = {"most_validated": "validation_limit", "as_published": None, "past": None}
 _PAIRS = "pairs of key and value"
+#: Training options, which decide no size, and "training", which holds them.
+OPTION_NAMES = {"training", *(field.name for field in fields(TrainingOptions))}
 
 
 def save(estimator: Learner, folder: Path) -> None:
@@ -67,7 +80,10 @@ def config_of(estimator: Learner) -> dict[str, Any]:
 
 def plain_parameters(estimator: Learner) -> dict[str, Any]:
     """The parameters for JSON."""
-    return {name: _written(value) for name, value in estimator.get_params(deep=False).items()}
+    given = estimator.get_params(deep=False)
+    # a folder of this machine, which no other should write to
+    given.pop("run_dir")
+    return {name: _written(value) for name, value in given.items()}
 
 
 def _written(value: Any) -> Any:
@@ -94,17 +110,21 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(read_text(path))
         version = config["format"]
-    except (json.JSONDecodeError, TypeError, KeyError, RecursionError) as error:
-        raise DataError(f"the configuration is damaged ({error})", file=path, remedy="train or copy it again") from None
-    if not isinstance(version, int) or version > FORMAT:
+        if not isinstance(config, Mapping):
+            raise TypeError(f"it is a {type(config).__name__}")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(
-            f"the model was saved by contiformer {config.get('contiformer')} in format {version}, this version reads "
-            f"up to {FORMAT}",
+            f"the configuration is damaged ({type(error).__name__}: {error})",
+            file=path,
+            remedy="train or copy it again",
+        ) from None
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= FORMAT:
+        raise DataError(
+            f"the model was saved by contiformer {config.get('contiformer')!s:.40} in format {version!s:.40}, this "
+            f"version reads 1 to {FORMAT}",
             file=path,
             remedy="upgrade contiformer",
         )
-    if not isinstance(config, Mapping):
-        raise DataError("the configuration is damaged", file=path, remedy="train or copy it again")
     return _upgraded(dict(config))
 
 
@@ -113,7 +133,7 @@ def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
     model = config.get("model")
     if config["format"] >= FORMAT or not isinstance(model, dict):
         return config
-    kind, options, task = BACKBONES.get(model.get("backbone", "")), model.get("backbone_options"), model.get("task")
+    kind, options, task = BACKBONES.get(str(model.get("backbone"))), model.get("backbone_options"), model.get("task")
     if kind is not None and isinstance(options, dict):
         model = {**model, "backbone_options": {**kind.former_defaults.get(config["format"], {}), **options}}
     if isinstance(task, dict) and "view" in task:
@@ -121,10 +141,16 @@ def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "model": model}
 
 
-def with_present_names(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an older version by their names of today."""
+def with_present_names(parameters: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """The parameters in a file of an older format by their names of today."""
     names = {name: _FORMER.get(name, name) for name in parameters}
-    return {name: parameters[former] for former, name in names.items() if name is not None}
+    found = {name: parameters[former] for former, name in names.items() if name is not None}
+    if isinstance(found.get("training"), Mapping):
+        found["training"] = with_present_names(found["training"], version)
+    if version < 5 and {"max_epochs", "min_steps"} <= found.keys():
+        # it was no maximum then
+        found["epochs"] = found.pop("max_epochs")
+    return found
 
 
 def load(folder: Path, kind: type[Learner], device: str) -> Learner:
@@ -140,24 +166,29 @@ def load(folder: Path, kind: type[Learner], device: str) -> Learner:
         raise DataError(f"a {name} is saved here", file=folder, remedy=remedy)
     path = folder / "model.safetensors"
     try:
-        known = {name.removeprefix("training__") for name in found().get_params()}
-        given = with_present_names(config["parameters"])
-        estimator = found.from_options(**{name: _read_back(x) for name, x in given.items() if name in known})
-        estimator._forget()
-        estimator._describe_again(config)
-        estimator.config_ = config["model"]
-        tensors = load_file(path)
-        for member in range(max(1, config["members"])):
+        sizes = weight_sizes(path)
+        estimator = _described(found, config, sizes)
+        members = _by_member(sizes)
+        if config["members"] != len(members):
+            raise DataError(f"members is {config['members']!r:.40}, and there are weights of {len(members)}")
+        for own in members:
+            if own != members[0] or own is members[0]:
+                empty = check_sizes(lambda: estimator._new_task(0), own)
+                check_arguments(type(empty), config["model"]["task"], "model.task")
+                if isinstance(empty, SeriesTask):
+                    check_arguments(type(empty.backbone), config["model"]["backbone_options"], "model.backbone_options")
+                    check_fields(empty.inputs.options, "model.inputs")
+        for weights in _by_member(load_file(path)):
             task = estimator._new_task(0)
-            prefix = f"member{member}."
-            task.load_state_dict({key.removeprefix(prefix): x for key, x in tensors.items() if key.startswith(prefix)})
+            task.load_state_dict(weights)
             task.eval()
             estimator.tasks_.append(task.to(place))
-        metrics = folder / "metrics.json"
-        estimator.metrics_ = json.loads(read_text(metrics)) if metrics.is_file() else {}
+        estimator.metrics_ = _read_metrics(folder / "metrics.json")
         estimator._after_loading()
-    except DataError:
-        raise
+    except DataError as error:
+        if error.file is not None:
+            raise
+        raise DataError(f"the model is damaged ({error})", file=folder, remedy="train or copy it again") from None
     except FileNotFoundError:
         raise DataError("there is no such file", file=path, remedy="copy the whole folder") from None
     except (
@@ -168,10 +199,49 @@ def load(folder: Path, kind: type[Learner], device: str) -> Learner:
         ArithmeticError,
         RuntimeError,
         AttributeError,
+        AssertionError,
+        MemoryError,
     ) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"the model is damaged ({first})", file=folder, remedy="train or copy it again") from None
     return estimator
+
+
+def _described(kind: type[Learner], config: Mapping[str, Any], sizes: Sizes) -> Learner:
+    """The estimator without its weights, its parameters and statistics checked. No path comes from the file."""
+    known = {name.removeprefix("training__") for name in kind().get_params()} - {"run_dir"}
+    given = with_present_names(config["parameters"], config["format"])
+    own = {name: _read_back(x) for name, x in given.items() if name in known}
+    check_numbers({name: x for name, x in own.items() if name not in OPTION_NAMES}, sizes, "parameters")
+    check_numbers(config["model"], sizes, "model")
+    estimator = kind.from_options(**own)
+    check_parameters(estimator)
+    estimator._forget()
+    estimator._describe_again(config)
+    for name, thing in vars(estimator).items():
+        if name.endswith("_") and is_dataclass(thing):
+            check_fields(thing, name.rstrip("_"))
+    estimator.config_ = config["model"]
+    return estimator
+
+
+def _by_member(named: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What belongs to ``member0.``, ``member1.`` and so on, by the names behind that."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, x in named.items():
+        member, _, inner = name.partition(".")
+        found.setdefault(member, {})[inner] = x
+    try:
+        return [found.pop(f"member{n}") for n in range(len(found))]
+    except KeyError as error:
+        raise DataError(f"there are no weights of {error}, but of {next(iter(found))!r:.40}") from None
+
+
+def _read_metrics(path: Path) -> dict[str, Any]:
+    metrics = json.loads(read_text(path)) if path.is_file() else {}
+    if not isinstance(metrics, dict):
+        raise DataError("this is no table of metrics", file=path, remedy="remove it: the model can do without")
+    return metrics
 
 
 def _existing(device: str) -> torch.device:

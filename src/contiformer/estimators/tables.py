@@ -5,19 +5,20 @@ Functions on DataFrames are in :mod:`contiformer.estimators.frames`, imported wi
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import as_times, plain
-from contiformer.data.errors import DataError
+from contiformer.data.conversion import TimeKind, as_times, plain, refuse_other_kind, time_kind
+from contiformer.data.errors import DataError, did_you_mean
 from contiformer.data.readers.arrays import from_arrays, from_list
+from contiformer.data.readers.duplicates import Policy
 from contiformer.data.series import Series
 from contiformer.data.series_set import Schema, SeriesSet
 
@@ -45,24 +46,31 @@ class Columns(ColumnRoles):
 
     Attributes:
         id, time, label: names; without an id the table is one series.
-        values: the channels; None: all columns without another role.
+        values: the channels; None: all columns without another role, or all variables.
         static: features that do not change in time.
         targets: channels of the series to predict, where there is one.
+        variable, value: of a table with one row for each measurement: its name, and the number.
+        categorical: columns that hold categories.
+        duplicates: policy for two rows of a series at one time.
     """
 
     values: tuple[str, ...] | None = None
     label: str | None = None
     static: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    variable: str | None = None
+    value: str | None = None
+    categorical: tuple[str, ...] = ()
+    duplicates: Policy = "error"
 
     def present_in(self, names: Sequence[str], *, answers: bool = True) -> Columns:
         """With the channels filled in; without ``answers``, label and targets only where the table has them."""
         values = self.values
-        if values is None:
+        if values is None and self.variable is None:
             taken = {self.id, self.time, self.label, *self.static, *self.targets}
             values = tuple(name for name in names if name not in taken)
         label = self.label if answers or self.label in names else None
-        targets = tuple(name for name in self.targets if answers or name in names)
+        targets = tuple(name for name in self.targets if answers or name in names or self.variable is not None)
         return replace(self, values=values, label=label, targets=targets)
 
 
@@ -101,101 +109,61 @@ def form_of(X: Any) -> Form:
     raise DataError(f"X is a {type(X).__name__}", remedy=remedy)
 
 
+def as_id(key: Any) -> Any:
+    """An id as the readers of tables have it: 3.0 is 3, and everything but words and whole numbers is a word."""
+    key = plain(key)
+    if isinstance(key, float) and key.is_integer():
+        return int(key)
+    return int(key) if isinstance(key, bool) else key if isinstance(key, str | int) else str(key)
+
+
+def column_of(frame: Any, name: str | None) -> list[Any]:
+    """A column of a DataFrame, or a level of the index of one of pandas."""
+    frame = frame.collect() if hasattr(frame, "collect") else frame
+    column = frame[name] if name in frame.columns else frame.index.get_level_values(name)
+    return column.to_list()
+
+
+def number_of_rows(frame: Any) -> int:
+    """The rows of a DataFrame."""
+    return len(frame.collect() if hasattr(frame, "collect") else frame)
+
+
 def read(
-    X: Any, columns: Columns, channels: tuple[str, ...] | None = None, *, by_id: bool = False
+    X: Any, columns: Columns, known: Schema | None = None, *, labelled: bool = True, empty: bool = False
 ) -> tuple[SeriesSet, Form]:
-    """The input as a set, labels and targets where the table has them.
+    """The input as a set, series of a table in the order of their ids; labels and targets where the table has them.
 
     Args:
         X: any of the forms.
         columns: roles of the columns, for tables.
-        channels: names of the channels at training, which are all that is read of a table then; None at training
+        known: the description of the training data, whose channels are all that is read of a table; None at training
             itself, when a table has to have every column that was named.
-        by_id: series of a table in the order of their ids, so that the order of its rows decides nothing; otherwise in
-            the order in which they appear, which is the order of labels beside it.
+        labelled: labels are read from the column ``label`` of a table; otherwise that column is left alone.
+        empty: X may be without series.
     """
     form = form_of(X)
     data: SeriesSet
     if form == "set":
         data = X
     elif form in TABLES:
-        data = frame_functions().series_from(X, columns, channels, by_id=by_id)
+        data = frame_functions().series_from(X, columns, known, labelled=labelled)
     elif form == "array":
         data = from_arrays(X)
     else:
         data = from_list(list(X))
     if not len(data):
+        if empty and known is not None:
+            return SeriesSet([], schema=replace(known, classes=None, targets=())), form
         raise DataError("X has no series", remedy="give at least one")
-    if channels is not None and data.channels != channels:
+    if known is not None and data.channels != known.channels:
+        channels = known.channels
         if form in ("array", "list") and len(data.channels) == len(channels):
             data = data.described(replace(data.schema, channels=channels))
         else:
             problem = f"X has the channels {', '.join(data.channels)}; the model was trained on {', '.join(channels)}"
             raise DataError(problem, remedy="give the same channels in the same order")
     return data, form
-
-
-def with_labels(data: SeriesSet, y: Any, *, classes: bool) -> SeriesSet:
-    """The series with the labels ``y``, one for each in their order, or with their own where y is None.
-
-    Raises:
-        DataError: a label is missing, or not a class or number.
-    """
-    labels: list[Any] = [one.label for one in data] if y is None else _listed(y)
-    if len(labels) != len(data):
-        raise DataError(f"{len(labels)} labels for {len(data)} series", remedy="give one label for each series")
-    for n, label in enumerate(labels):
-        if label is None or (isinstance(label, float) and not np.isfinite(label)):
-            name = n if data[n].id is None else repr(data[n].id)
-            remedy = "pass y, or name the column in label=; leave out series without one"
-            raise DataError(f"series {name} has no label", remedy=remedy)
-        if not isinstance(label, str | int | float):
-            problem = f"the label {label!r} is a {type(label).__name__}"
-            raise DataError(problem, remedy="use words or numbers, and no gaps")
-    known = None
-    if classes:
-        if len({isinstance(label, str) for label in labels}) > 1:
-            raise DataError("some labels are words and some numbers", remedy="use one kind")
-        broken = next((label for label in labels if isinstance(label, float) and not label.is_integer()), None)
-        if broken is not None:
-            raise DataError(f"Unknown label type: {broken!r} is no class", remedy="use Regressor for numbers")
-        known = tuple(sorted(set(labels)))
-    else:
-        try:
-            labels = [float(label) for label in labels]
-        except (TypeError, ValueError, OverflowError):
-            raise DataError("labels are words, not numbers", remedy="use Classifier for classes") from None
-    series = [replace(one, label=label) for one, label in zip(data, labels, strict=True)]
-    return SeriesSet(series, schema=replace(data.schema, classes=known), notes=data.notes)
-
-
-def _listed(y: Any) -> list[Any]:
-    # a list is not made an array: words beside NaN would become words
-    given = y if isinstance(y, list | tuple) else np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
-    shape = np.shape(given)
-    if not shape:
-        raise DataError(f"y is {y!r}", remedy="pass one label for each series; name a column of a table in label=")
-    if len(shape) == 2 and shape[1] == 1:
-        given = np.asarray(given)[:, 0]
-    elif len(shape) != 1:
-        raise DataError(f"y has shape {shape}", remedy="pass one label for each series")
-    return [plain(label) for label in given]
-
-
-def in_order_of(data: SeriesSet, y: Any) -> Any:
-    """Labels in the order of the series, where they have an index of ids, as those of pandas may."""
-    index = getattr(y, "index", None)
-    if index is None or callable(index):
-        return y
-    ids = [one.id for one in data]
-    known = set(index)
-    if not known & set(ids) or known == set(range(len(ids))):
-        return y
-    missing = next((name for name in ids if name not in known), None)
-    if missing is not None or len(known) < len(index):
-        problem = "y has two labels for one id" if missing is None else f"y has no label for {missing!r}"
-        raise DataError(problem, remedy="give one for each id, or a list in the order of the series")
-    return y.loc[ids]
 
 
 def with_targets(data: SeriesSet, count: int) -> SeriesSet:
@@ -227,47 +195,78 @@ def without_answers(data: SeriesSet) -> SeriesSet:
     return SeriesSet(series, schema=schema, notes=data.notes)
 
 
-def query_times(at: Any, data: SeriesSet) -> list[NDArray[np.float64]]:
+def query_times(
+    at: Any, data: SeriesSet, form: Form, columns: ColumnRoles, trained: TimeKind
+) -> list[NDArray[np.float64]]:
     """Query times of each series.
 
     Args:
         at: None: the times of the series; a flat list of times for all of them; a list of such lists, one for each
-            series; or a dictionary from ids to lists.
+            series; a dictionary from ids to lists; or a table with the columns of the id and of the time.
         data: the series.
+        form: of the input. In a set times are numbers already, of dates the seconds since 1970.
+        columns: of a table ``at``.
+        trained: the kind of the times of the model.
     """
     if at is None:
         return [one.times for one in data]
+
+    parsed = partial(asked_times, trained=trained, plain=form == "set")
+    if frame_library(at) is not None:
+        at = _asked_in(at, data, columns)
     if isinstance(at, Mapping):
         for one in data:
             if one.id not in at:
                 raise DataError(f"at has no times for the series {one.id!r}", remedy="give a list for every id")
-        return [_parsed(at[one.id], f"at[{one.id!r}]", data) for one in data]
+        return [parsed(at[one.id], f"at[{one.id!r}]") for one in data]
     if hasattr(at, "to_numpy"):
-        at = at.to_numpy()
+        at = list(at)
     listed = isinstance(at, Sequence) and not isinstance(at, str)
     nested = (listed and len(at) > 0 and all(_is_list(item) for item in at)) or (
         isinstance(at, np.ndarray) and at.ndim == 2
     )
     if not nested:
-        return [_parsed(at if listed else np.atleast_1d(at), "at", data)] * len(data)
+        return [parsed(at if listed else np.atleast_1d(at), "at")] * len(data)
     if len(at) != len(data):
         raise DataError(f"at has {len(at)} lists of times for {len(data)} series", remedy="give one for each")
-    return [_parsed(item, f"at[{n}]", data) for n, item in enumerate(at)]
+    return [parsed(item, f"at[{n}]") for n, item in enumerate(at)]
 
 
-def _parsed(at: Any, name: str, data: SeriesSet) -> NDArray[np.float64]:
-    """Numbers, dates or words that are one of them; dates only where the times of the data are dates."""
+def _asked_in(at: Any, data: SeriesSet, columns: ColumnRoles) -> Any:
+    """The times of each id in a table; those that it does not have are not asked for."""
+    at = at.collect() if hasattr(at, "collect") else at
+    time = columns.time or "time"
+    for name in (time, columns.id):
+        if name is not None and name not in at.columns:
+            advice = did_you_mean(name, map(str, at.columns))
+            raise DataError(f"at has no column {name!r}", remedy=f"give the columns of fit; {advice}")
+    times = column_of(at, time)
+    if columns.id is None:
+        return times
+    found: dict[Any, list[Any]] = {name: [] for name in data.ids}
+    for row, (name, one) in enumerate(zip(column_of(at, columns.id), times, strict=True), 1):
+        if as_id(name) not in found:
+            raise DataError(
+                f"at asks for {name!r}, which X does not have", row=row, remedy="give its series in X as well"
+            )
+        found[as_id(name)].append(one)
+    return found
+
+
+def asked_times(at: Any, name: str, trained: TimeKind, *, plain: bool = False) -> NDArray[np.float64]:
+    """Numbers, dates, durations, or words that are one of them, of the kind that a model was trained on.
+
+    Where ``plain``, numbers do as well: the times of a set are numbers, of dates the seconds since 1970.
+    """
     listed = list(at)
-    times: NDArray[np.float64]
-    if listed and all(isinstance(time, str) for time in listed):
-        times, dates = frame_functions().times_from_words(listed, name)
-    else:
-        times = as_times(at.to_numpy() if hasattr(at, "to_numpy") else at, name)
-        dates = bool(listed) and isinstance(listed[0], dt.date | np.datetime64)
-    if dates and not data.schema.dates:
-        remedy = "give numbers (a SeriesSet made from dates needs schema=Schema(dates=True) to know)"
-        raise DataError(f"{name} has dates, and the times of X are numbers", remedy=remedy)
-    return times
+    if not listed:
+        return np.zeros(0)
+    times: NDArray[np.float64] | None = None
+    kind = time_kind(listed)
+    if all(isinstance(time, str) for time in listed):
+        times, kind = frame_functions().times_from_words(listed, name)
+    refuse_other_kind(None if plain and kind == "numbers" else kind, trained, f"{name} has")
+    return as_times(at if isinstance(at, np.ndarray) else listed, name) if times is None else times
 
 
 def _is_list(item: Any) -> bool:
@@ -304,6 +303,25 @@ def answer(
     frames = frame_functions()
     frame = frames.frame_of(data, times, values, names, columns)
     return (frames.typed if form == "polars" else frames.as_pandas)(frame, columns, like)
+
+
+def per_series(
+    form: Form, data: Iterable[Any], values: NDArray[Any], names: Any, columns: ColumnRoles, like: Any = None
+) -> Any:
+    """One answer [n], or several [n, K], for each series: of a table indexed by id, otherwise as they are.
+
+    Args:
+        form: of the input. pandas gets a Series or a DataFrame whose index are the ids, polars a DataFrame with the
+            column of the ids in front.
+        data: the series, or sequences.
+        values: the answers.
+        names: of the answer, or of each of several.
+        columns: of the input.
+        like: the input.
+    """
+    if form not in TABLES:
+        return values
+    return frame_functions().indexed(form, data, values, names, columns, None if frame_library(like) is None else like)
 
 
 def names_of(data: Iterable[Any]) -> list[Any]:

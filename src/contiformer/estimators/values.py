@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
+from contiformer.data.readers.duplicates import Policy
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import Estimator, by_length, columns_of
-from contiformer.estimators.input_checks import refuse_far
-from contiformer.estimators.tables import Form, answer, without_labels
+from contiformer.estimators.input_checks import refuse_far, refuse_non_finite
+from contiformer.estimators.labels import MissingLabels
+from contiformer.estimators.tables import Form, answer, query_times, without_labels
 from contiformer.tasks.at_times import AtTimes
 from contiformer.training.options import EVALUATION_BATCH
 
@@ -42,38 +44,47 @@ class ValueEstimator(Estimator):
         id: str | None = None,
         time: str | None = None,
         values: Sequence[str] | None = None,
+        variable: str | None = None,
+        value: str | None = None,
         static: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        duplicates: Policy = "error",
+        sample_weight: Any = None,
         validation_data: Any = None,
     ) -> Self:
         """Train.
 
         Args:
-            X: a SeriesSet, a long DataFrame, an array [n, L, C] with NaN, or a list of (times, values); whole series,
+            X: a SeriesSet, a DataFrame, an array [n, L, C] with NaN, or a list of (times, values); whole series,
                 or a SeriesSet with target series.
             y: not used; scikit-learn passes it.
-            id, time, values, static: columns of a DataFrame.
+            id, time, values, variable, value, static, categorical, duplicates: columns of a DataFrame, see
+                :func:`contiformer.data.from_frame`.
+            sample_weight: how much each series counts in the loss: by id, or one for each series of a list.
             validation_data: of the same kind as X, to choose by, instead of a part of X.
         """
         held_out = None if validation_data is None else (validation_data, None)
-        return self._fit(*self._parse(X, None, columns_of(id, time, values, None, static), held_out))
+        columns = columns_of(id, time, values, None, static, (), variable, value, categorical, duplicates)
+        return self._fit(*self._parse(X, None, columns, held_out, sample_weight=sample_weight))
 
-    def _answered(self, data: SeriesSet, y: Any) -> SeriesSet:
+    def _answered(self, data: SeriesSet, y: list[Any] | None, missing: MissingLabels = "drop") -> SeriesSet:
         return without_labels(data)
 
     @property
     def _outputs(self) -> tuple[str, ...]:
         return self.schema_.targets or self.schema_.channels
 
+    def _query_times(self, X: Any, at: Any, data: SeriesSet, form: Form) -> list[NDArray[np.float64]]:
+        """See :func:`query_times`; by default all times of an array, also of series that end earlier."""
+        every = at is None and form == "array"
+        return query_times(np.arange(np.shape(X)[1]) if every else at, data, form, self.columns_, self.schema_.kind)
+
     def _undo(self, values: NDArray[Any]) -> NDArray[Any]:
         return self.scaling_.undo_targets(values) if self.schema_.targets else self.scaling_.undo_values(values)
 
     @torch.no_grad()
     def _predict_at(
-        self,
-        bare: SeriesSet,
-        scaled: SeriesSet,
-        times: list[NDArray[np.float64]],
-        levels: Sequence[float] | None,
+        self, bare: SeriesSet, scaled: SeriesSet, times: list[NDArray[np.float64]], levels: Sequence[float] | None
     ) -> list[Prediction]:
         """Predictions for each series at its times."""
         asked = asking(bare, scaled, times, len(self._outputs), self.scaling_)
@@ -84,7 +95,7 @@ class ValueEstimator(Estimator):
     def _predict_by(self, task: Any, asked: SeriesSet, levels: Sequence[float] | None) -> list[Prediction]:
         assert isinstance(task, AtTimes)
         unit = self._undo(np.ones(len(self._outputs))) - self._undo(np.zeros(len(self._outputs)))
-        said = []
+        said: list[Prediction] = []
         for batch in Loader(asked, EVALUATION_BATCH, shuffle=False):
             assert isinstance(batch, Batch)
             moved = batch.to(task.device)
@@ -95,6 +106,7 @@ class ValueEstimator(Estimator):
             std = None if spread is None else spread.double().cpu().numpy() * unit
             some = None if levels is None else quantiles_of(task, out, levels)
             for n, count in enumerate(moved.target_lengths.tolist()):
+                refuse_non_finite(mean[n, :count], asked[len(said)])
                 said.append(
                     Prediction(
                         self._undo(mean[n, :count]),
@@ -140,6 +152,20 @@ class ValueEstimator(Estimator):
         if said and said[0].std is None:
             raise ValueError("this model has no standard deviation: fit it with law='gaussian'")
         return mean, out([one.std[:, which] for one in said if one.std is not None], names)
+
+    def metric_meanings(self) -> dict[str, str]:
+        """Meanings of the metrics: errors count in standard deviations of each channel in training."""
+        plain = self.scaling == "none"
+        unit = "the data's units" if plain else "standard deviations of the channel"
+        return {
+            **super().metric_meanings(),
+            "score": "the validation score",
+            "nll": f"mean negative log-likelihood, in nats of {unit}",
+            "mse": f"in squares of {unit}",
+            "rmse": f"in {unit}",
+            "mae": f"of the mean, in {unit}",
+            "coverage90": "share within the 90 % intervals",
+        }
 
     def _evaluate(self, scaled: SeriesSet) -> dict[str, float]:
         """Errors on scaled series that have targets: the mean of the members' own."""

@@ -20,9 +20,8 @@
 #include <limits.h>
 
 #include "draws.h"
+#include "matmul.h"
 
-/* 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
-#define ROWS 6
 #define TILE 256
 #define NEVER -3e38f
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -43,8 +42,10 @@ typedef struct {
     /* The point of each key [batch, keys], in order, and of each query [batch, rows], in order, and where the answer to that
        query goes; NULL where points, keys and queries are the same. */
     const int64_t *place, *asked, *target;
-    /* times of the queries [batch, rows] where they are not points: the path is held from the asked point on (-1: none) */
+    /* Causal queries between observations [batch, rows]: their times. They ask at the last point before, and from the last
+       observation on, the point `source` (-1: none), the path is held. */
     const double *when;
+    const int64_t *source;
     /* Gauss-Legendre on [0, 1], exact for the terms times the powers of the path: [nodes] each */
     const double *node, *share;
     /* series [batch, heads, keys, pieces, terms, key_width], values likewise; path [batch, points, powers, heads, key_width];
@@ -55,75 +56,6 @@ typedef struct {
     const float *g_out;
     float *g_series, *g_values, *g_path, *g_key;
 } Attention;
-
-/* `count` rows and `vectors` vectors of c = start + x y, both constants; the sums run over k in order */
-#define TILE_LOOPS(Vector, per, count, many)                                                                                \
-    Vector sum[12] = {{0}};                                                                                                 \
-    if (start) UNROLL for (int r = 0; r < (count); r++)                                                                     \
-        UNROLL for (int v = 0; v < (many); v++) sum[r * (many) + v] = *(const Vector *)(start + r * start_row + v * (per)); \
-    for (long k = 0; k < inner; k++) {                                                                                      \
-        UNROLL for (int r = 0; r < (count); r++) {                                                                          \
-            const float factor = x[r * row + k * along];                                                                    \
-            UNROLL for (int v = 0; v < (many); v++)                                                                         \
-                sum[r * (many) + v] += factor * *(const Vector *)(y + k * y_row + v * (per));                               \
-        }                                                                                                                   \
-    }                                                                                                                       \
-    UNROLL for (int r = 0; r < (count); r++)                                                                                \
-        UNROLL for (int v = 0; v < (many); v++) *(Vector *)(c + r * c_row + v * (per)) = sum[r * (many) + v];
-
-INLINE void tile(
-    const int count, const int vectors, long inner, const float *x, long row, long along, const float *y, long y_row,
-    const float *start, long start_row, float *c, long c_row
-) {
-    if (vectors == 2) {
-        TILE_LOOPS(Pair, 2 * LANES, count, 1)
-    } else {
-        TILE_LOOPS(Lanes, LANES, count, vectors)
-    }
-}
-
-#define TILES(count, vectors) tile(count, vectors, inner, x, row, along, y, y_row, start, start_row, c, c_row)
-
-/* All rows of `vectors` vectors of columns, `most` at a time. */
-INLINE void panel(
-    const int most, const int vectors, long rows, long inner, const float *x, long row, long along, const float *y, long y_row,
-    const float *start, long start_row, float *c, long c_row
-) {
-    for (; rows >= most; rows -= most, x += most * row, c += most * c_row, start += start ? most * start_row : 0)
-        TILES(most, vectors);
-    switch (rows) {
-    case 5: TILES(5, vectors); break;
-    case 4: TILES(4, vectors); break;
-    case 3: TILES(3, vectors); break;
-    case 2: TILES(2, vectors); break;
-    case 1: TILES(1, vectors);
-    }
-}
-
-typedef struct {
-    const float *at;
-    long row, along;
-} Matrix;
-
-/* c [rows, columns] = start + x y with x[r][k] at x.at[r * x.row + k * x.along], so that transposes of x cost nothing, and
-   y [inner, columns]. Columns are rounded up to whole vectors, which y and c must have room for. start NULL: zeros. */
-DISPATCH static void multiply(
-    long rows, long columns, long inner, Matrix m, const float *y, long y_row, const float *start, long start_row, float *c,
-    long c_row
-) {
-    const float *x = m.at;
-    const long row = m.row, along = m.along;
-    for (long left; (left = (columns + LANES - 1) / LANES) > 0;) {
-        const int vectors = left == 1 ? 1 : left == 3 ? 3 : 2;
-        if (vectors == 3)
-            panel(4, 3, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
-        else if (vectors == 2)
-            panel(ROWS, 2, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
-        else
-            panel(ROWS, 1, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
-        columns -= vectors * LANES, y += vectors * LANES, c += vectors * LANES, start += start ? vectors * LANES : 0;
-    }
-}
 
 #ifdef __clang__
 #define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -163,11 +95,11 @@ DISPATCH static void transpose(long rows, long columns, const float *from, long 
     }
 }
 
-/* The points from `first` to `last` - 1, the rows that ask there and the keys that begin there; `piece_key` and so many more are
+/* The points from `first` to `last` - 1, the rows that ask there, the first of them before any of its keys, and the keys that begin there; `piece_key` and so many more are
    the keys of the whole piece. They lie in
    [begin, end]; their series live on [low, high]. `alone`: that is the piece itself, so series are those that were given. */
 typedef struct {
-    long first, last, row, rows, key, keys, piece, piece_key, piece_keys, terms;
+    long first, last, row, rows, held_rows, key, keys, piece, piece_key, piece_keys, terms;
     double begin, end, low, high;
     int alone;
 } Block;
@@ -180,21 +112,21 @@ typedef struct {
     Block *block;
     /* times: begin and end of the cells in the block's variable, times of keys and rows; points of keys and rows, and answers */
     double *begin, *end, *sums, *term, *key_time, *when;
-    int *place, *asked, *target;
+    int *place, *asked, *target, *source;
     /* E of each block; integrals of T_m s^k over the cells [terms, powers, points], of T_m where the path is held, T_m at rows */
     float *expand, *numbers, *held, *basis;
     /* series and means by column: [pieces, terms * width, row]; means [keys, pieces, terms * width]; integrals of the values up
        to a piece [keys, pieces, width]; q(t_i) . key_i */
     float *columns, *mean_columns, *means, *beyond, *own, *zeros;
     /* moments of the cells; per block and key the integral up to the block; up to the ends of the key's own block */
-    float *moments, *carry, *run, *to_left, *to_right;
+    float *moments, *carry, *held_carry, *run, *to_left, *to_right;
     /* of a block: moments from its left end to the points, and from them to its right end; the same for rows; integrals
        between the points and the block's keys */
     float *left, *right, *before, *after, *inner, *pairs;
     /* of a tile of keys in the block's terms: by row, by column, values likewise; pairs of rows and keys */
     float *key_row, *key_column, *value_row, *value_column, *score, *factor, *used, *near, *far, *gap;
     float *mixed, *outside, *most, *total;
-    float *g_means, *g_beyond, *g_own, *g_moments, *g_left, *g_right, *g_before, *g_after, *g_inner, *g_carry, *g_tile, *g_pairs, *g, *delta;
+    float *g_means, *g_beyond, *g_own, *g_moments, *g_left, *g_right, *g_before, *g_after, *g_inner, *g_carry, *g_held_carry, *g_tile, *g_pairs, *g, *delta;
 } Work;
 
 INLINE long padded(long size) {
@@ -212,19 +144,19 @@ INLINE void *next_of(float *memory, long *taken, long size) {
 
 static long divide_memory(Work *work, const Attention *w, int backward, float *memory) {
     const long row = work->row = padded(w->keys), points = w->points, keys = w->keys;
-    const long wide = work->wide = padded(MAX(TILE, work->size)) + LANES, chunk = work->chunk;
+    const long wide = work->wide = padded(MAX(MIN(TILE, keys), work->size)) + LANES, chunk = work->chunk;
     const long k = work->keys = padded(w->terms * w->key_width), v = work->values = padded(w->terms * w->value_width);
     const long cut = w->pieces > 1, dv = padded(w->value_width), blocks = work->blocks, pairs = chunk * wide;
     long taken = 0;
     work->memory = memory;
     TAKE(block, blocks * (long)(sizeof(Block) / sizeof(float)));
     TAKE(begin, 2 * points), TAKE(end, 2 * points), TAKE(sums, 2 * w->terms * w->powers * points), TAKE(term, 6 * points);
-    TAKE(key_time, 2 * row), TAKE(when, 2 * w->rows), TAKE(place, row), TAKE(asked, w->rows), TAKE(target, w->rows);
+    TAKE(key_time, 2 * row), TAKE(when, 2 * w->rows), TAKE(place, row), TAKE(asked, w->rows), TAKE(target, w->rows), TAKE(source, w->rows);
     TAKE(expand, blocks * w->terms * w->terms), TAKE(numbers, w->terms * w->powers * points);
     TAKE(held, w->when ? w->rows * w->terms : 0), TAKE(basis, w->rows * w->terms);
     TAKE(columns, w->pieces * w->terms * w->key_width * row), TAKE(means, keys * w->pieces * w->terms * w->value_width);
     TAKE(beyond, cut * keys * w->pieces * w->value_width), TAKE(own, row), TAKE(zeros, w->value_width);
-    TAKE(moments, points * k), TAKE(carry, blocks * row), TAKE(run, row), TAKE(to_left, row), TAKE(to_right, row);
+    TAKE(moments, points * k), TAKE(carry, blocks * row), TAKE(held_carry, w->when ? blocks * row : 0), TAKE(run, row), TAKE(to_left, row), TAKE(to_right, row);
     TAKE(left, (work->size + 1) * k), TAKE(right, (work->size + 1) * k), TAKE(before, chunk * k), TAKE(after, chunk * k);
     TAKE(inner, chunk * k), TAKE(pairs, work->size * wide);
     TAKE(key_row, wide * k), TAKE(key_column, k * wide), TAKE(value_row, wide * v), TAKE(value_column, MAX(v, dv) * wide);
@@ -234,7 +166,7 @@ static long divide_memory(Work *work, const Attention *w, int backward, float *m
         TAKE(mean_columns, w->pieces * w->terms * w->value_width * row), TAKE(g_means, keys * w->pieces * w->terms * w->value_width);
         TAKE(g_beyond, cut * keys * w->pieces * w->value_width), TAKE(g_own, row), TAKE(g_moments, points * k);
         TAKE(g_left, (work->size + 1) * k), TAKE(g_right, (work->size + 1) * k), TAKE(g_before, chunk * k);
-        TAKE(g_after, chunk * k), TAKE(g_inner, chunk * k), TAKE(g_carry, blocks * row), TAKE(g_tile, wide * MAX(k, v));
+        TAKE(g_after, chunk * k), TAKE(g_inner, chunk * k), TAKE(g_carry, blocks * row), TAKE(g_held_carry, w->when ? blocks * row : 0), TAKE(g_tile, wide * MAX(k, v));
         TAKE(g_pairs, work->size * wide), TAKE(g, pairs), TAKE(delta, chunk);
     }
     return taken;
@@ -276,7 +208,7 @@ INLINE long cut_points(const Attention *w, long batch, Block *block, long *size)
 }
 
 static int make_work(Work *work, const Attention *w, long begin, long end, int backward) {
-    work->size = work->blocks = 0, work->chunk = w->block;
+    work->size = work->blocks = 0, work->chunk = MIN(w->block, w->rows);
     for (long batch = begin / w->heads; batch <= (end - 1) / w->heads; batch++) {
         const long blocks = cut_points(w, batch, NULL, &work->size);
         work->blocks = MAX(blocks, work->blocks);
@@ -316,15 +248,19 @@ INLINE void find_blocks(const Attention *w, long batch, Work *work) {
         const long at = batch * w->rows + r;
         work->asked[r] = w->asked ? (int)w->asked[at] : (int)r;
         work->target[r] = w->target ? (int)w->target[at] : (int)r;
+        work->source[r] = w->source ? (int)w->source[at] : work->asked[r];
         work->when[r] = w->when ? w->when[at] : time[work->asked[r]];
     }
     long ignored = 0, key = 0, row = 0;
     work->blocks = cut_points(w, batch, work->block, &ignored);
-    while (row < rows && work->asked[row] < 0) row++;
+    while (row < rows && work->source[row] < 0) row++;
     for (long j = 0; j < work->blocks; j++) {
         Block *block = work->block + j;
         for (block->key = key; key < length && work->place[key] < block->last; key++) block->keys++;
-        for (block->row = row; row < rows && work->asked[row] < block->last; row++) block->rows++;
+        for (block->row = row; row < rows && work->asked[row] < block->last; row++) {
+            block->rows++;
+            block->held_rows += work->source[row] < block->first;
+        }
         const int same_before = j > 0 && block[-1].piece == block->piece;
         /* what is known at a time must not depend on later ones, so in a causal model no block has an interval of its own */
         block->alone = w->causal || (!same_before && (j + 1 == work->blocks || block[1].piece != block->piece));
@@ -645,49 +581,120 @@ INLINE void sum_blocks(const Work *work, int causal, int adjoint, float *table) 
     }
 }
 
-/* Integrals between each key and the ends of its own block, or their adjoints. */
-INLINE void own_ends(const Attention *w, long item, Work *work, int adjoint) {
-    const long size = w->terms * w->key_width;
-    float sum[work->keys], z[work->keys];
-    for (long j = 0; j < work->blocks; j++) {
-        const Block *block = work->block + j;
-        const float *expand = expansion(w, work, block);
-        const long few = block->terms * w->key_width;
-        for (int side = 0; side < (w->causal ? 1 : 2); side++) {
-            float *ends = side ? work->to_left : work->to_right;
-            memset(sum, 0, work->keys * sizeof(float));
-            if (adjoint) {
-                /* the gradient of a cell is that of all the keys which it lies before */
-                for (long n = 0, i = side ? block->key + block->keys - 1 : block->key; n < block->last - block->first; n++) {
-                    const long at = side ? block->last - 1 - n : block->first + n;
-                    if (side) add_to(few, sum, work->g_moments + at * work->keys);
-                    for (; i >= block->key && i < block->key + block->keys && work->place[i] == at; i += side ? -1 : 1) {
-                        const float *c = w->series + series_at(w, item, i, block->piece);
-                        float local_c[work->keys];
-                        expand_rows(w->key_width, 1, block->terms, w->terms, expand, c, 0, local_c, 0);
-                        for (long d = 0; d < few; d++) sum[d] += ends[i] * local_c[d];
-                    }
-                    if (!side) add_to(few, sum, work->g_moments + at * work->keys);
-                }
-                memset(sum, 0, work->keys * sizeof(float));
-            }
-            for (long n = 0, i = side ? block->key : block->key + block->keys - 1; n < block->last - block->first; n++) {
-                const long at = side ? block->first + n : block->last - 1 - n;
-                if (!side) add_to(few, work->moments + at * work->keys, sum);
-                for (; i >= block->key && i < block->key + block->keys && work->place[i] == at; i += side ? 1 : -1) {
-                    const long place = series_at(w, item, i, block->piece);
-                    memset(z, 0, size * sizeof(float));
-                    add_unexpanded(w->key_width, 1, block->terms, w->terms, expand, sum, 0, z, 0);
-                    float dot = 0;
-                    for (long d = 0; d < size; d++) {
-                        dot += z[d] * w->series[place + d];
-                        if (adjoint) w->g_series[place + d] += ends[i] * z[d];
-                    }
-                    if (!adjoint) ends[i] = dot;
-                }
-                if (side) add_to(few, work->moments + at * work->keys, sum);
-            }
+/* Moments between the ends of a block and its points. */
+INLINE void find_sides(const Work *work, const Block *block) {
+    const long keys = work->keys, size = block->last - block->first;
+    memset(work->left, 0, keys * sizeof(float)), memset(work->right + size * keys, 0, keys * sizeof(float));
+    for (long n = 0; n < size; n++) {
+        memcpy(work->left + (n + 1) * keys, work->left + n * keys, keys * sizeof(float));
+        add_to(keys, work->moments + (block->first + n) * keys, work->left + (n + 1) * keys);
+    }
+    for (long n = size - 1; n >= 0; n--) {
+        memcpy(work->right + n * keys, work->right + (n + 1) * keys, keys * sizeof(float));
+        add_to(keys, work->moments + (block->first + n) * keys, work->right + n * keys);
+    }
+}
+
+/* Its adjoint: a cell lies before all later points, and behind all earlier ones and the one where it begins. */
+INLINE void return_sides(Work *work, const Block *block) {
+    const long keys = work->keys, size = block->last - block->first;
+    float *g_moments = work->g_moments + block->first * keys;
+    for (long n = size - 1; n >= 0; n--) {
+        add_to(keys, work->g_left + (n + 1) * keys, g_moments + n * keys);
+        add_to(keys, work->g_left + (n + 1) * keys, work->g_left + n * keys);
+    }
+    for (long n = 0; n < size; n++) {
+        add_to(keys, work->g_right + n * keys, g_moments + n * keys);
+        add_to(keys, work->g_right + n * keys, work->g_right + (n + 1) * keys);
+    }
+}
+
+/* Integrals between the keys of a block and its ends. */
+INLINE void find_ends(const Attention *w, long item, Work *work, const Block *block) {
+    float c[work->keys];
+    find_sides(work, block);
+    for (long i = block->key; i < block->key + block->keys; i++) {
+        const float *left = work->left + (work->place[i] - block->first) * work->keys, *right = work->right + (left - work->left);
+        const float *series = w->series + series_at(w, item, i, block->piece);
+        expand_rows(w->key_width, 1, block->terms, w->terms, expansion(w, work, block), series, 0, c, 0);
+        work->to_left[i] = work->to_right[i] = 0;
+        for (long d = 0; d < block->terms * w->key_width; d++)
+            work->to_left[i] += c[d] * left[d], work->to_right[i] += c[d] * right[d];
+    }
+}
+
+/* Its adjoint: what was found is now the gradients of it. */
+INLINE void return_ends(const Attention *w, long item, Work *work, const Block *block) {
+    const long size = (block->last - block->first + 1) * work->keys;
+    const float *expand = expansion(w, work, block);
+    float c[work->keys], g_c[work->keys];
+    find_sides(work, block);
+    memset(work->g_left, 0, size * sizeof(float)), memset(work->g_right, 0, size * sizeof(float));
+    for (long i = block->key; i < block->key + block->keys; i++) {
+        const long at = (work->place[i] - block->first) * work->keys, place = series_at(w, item, i, block->piece);
+        const float to_left = w->causal ? 0 : work->to_left[i], to_right = work->to_right[i];
+        expand_rows(w->key_width, 1, block->terms, w->terms, expand, w->series + place, 0, c, 0);
+        for (long d = 0; d < block->terms * w->key_width; d++) {
+            work->g_left[at + d] += to_left * c[d], work->g_right[at + d] += to_right * c[d];
+            g_c[d] = to_left * work->left[at + d] + to_right * work->right[at + d];
         }
+        add_unexpanded(w->key_width, 1, block->terms, w->terms, expand, g_c, 0, w->g_series + place, 0);
+    }
+    return_sides(work, block);
+}
+
+/* Between observations a causal path is held. What that changes in the last cell of block j, as a functional of the series:
+   the difference of the moments, [terms, key_width]. Returns the point whose value is held. */
+INLINE long held_difference(const Attention *w, long item, const Work *work, long j, float *z) {
+    const Block *block = work->block + j;
+    const long batch = item / w->heads, dk = w->key_width, step = w->heads * dk, last = block->last - 1;
+    const long keys = block->key + block->keys, source = keys ? work->place[keys - 1] : 0;
+    const float *query = w->path + (batch * w->points + source) * w->powers * step + item % w->heads * dk;
+    for (long m = 0; m < w->terms; m++)
+        for (long d = 0; d < dk; d++)
+            z[m * dk + d] = work->numbers[m * w->powers * w->points + last] * query[d] - work->moments[last * work->keys + m * dk + d];
+    return source;
+}
+
+/* Integrals up to each block with the path held from the last observation before it on. */
+INLINE void hold_carry(const Attention *w, long item, Work *work) {
+    const long size = w->terms * w->key_width, row = work->row;
+    memcpy(work->held_carry, work->carry, row * sizeof(float));
+    for (long j = 0; j + 1 < work->blocks; j++) {
+        const Block *block = work->block + j;
+        float z[size], *more = work->held_carry + (j + 1) * row;
+        held_difference(w, item, work, j, z);
+        multiply(1, work->length, size, (Matrix){z, 0, 1}, work->columns + block->piece * size * row, row, NULL, 0, more, row);
+        add_to(work->length, work->carry + (j + 1) * row, more);
+        if (block->keys) continue;
+        for (long i = 0; i < work->length; i++) more[i] += work->held_carry[j * row + i] - work->carry[j * row + i];
+    }
+}
+
+/* Its adjoint. Of the part that is the carry itself, the rows take care. */
+INLINE void return_held_carry(const Attention *w, long item, Work *work) {
+    const long size = w->terms * w->key_width, stride = w->pieces * size, row = work->row, dk = w->key_width;
+    const long batch = item / w->heads, step = w->heads * dk;
+    for (long j = work->blocks - 2; j >= 0; j--) {
+        const Block *block = work->block + j;
+        const long place = series_at(w, item, 0, block->piece), last = block->last - 1;
+        const float *g = work->g_held_carry + (j + 1) * row;
+        float z[size], g_z[size];
+        const long source = held_difference(w, item, work, j, z);
+        memset(g_z, 0, size * sizeof(float));
+        for (long i = 0; i < block->key + block->keys; i++) {
+            const float *restrict c = w->series + place + i * stride;
+            float *restrict g_c = w->g_series + place + i * stride;
+#pragma omp simd
+            for (long d = 0; d < size; d++) g_z[d] += g[i] * c[d], g_c[d] += g[i] * z[d];
+        }
+        if (!block->keys) add_to(block->key, g, work->g_held_carry + j * row);
+        float *g_path = w->g_path + (batch * w->points + source) * w->powers * step + item % w->heads * dk;
+        for (long m = 0; m < w->terms; m++)
+            for (long d = 0; d < dk; d++) {
+                g_path[d] += work->numbers[m * w->powers * w->points + last] * g_z[m * dk + d];
+                work->g_moments[last * work->keys + m * dk + d] -= g_z[m * dk + d];
+            }
     }
 }
 
@@ -729,8 +736,9 @@ INLINE void read_head(const Attention *w, long item, Work *work, int backward) {
         whole_block(w, work, block, z);
         multiply(1, length, keys, (Matrix){z, 0, 1}, work->columns + block->piece * keys * row, row, NULL, 0, work->carry + j * row, row);
     }
-    own_ends(w, item, work, 0);
+    for (long j = 0; j < work->blocks; j++) find_ends(w, item, work, work->block + j);
     sum_blocks(work, w->causal, 0, work->carry);
+    if (w->when) hold_carry(w, item, work);
 }
 
 /* In place: from each[n][i], the integral over cell n against key i, to their sums from i to n. */
@@ -834,11 +842,12 @@ INLINE void find_integrals(const Attention *w, Work *work, const Block *block, c
     const float *column = tile_columns(w, work, block, tile, work->columns, w->key_width, work->key_column, &row);
     if (tile->side != INSIDE) {
         const Matrix moments = {tile->side == LEFT ? work->before : work->after, keys, 1};
-        const float *start = work->carry + (block - work->block) * work->row + tile->begin;
+        const float *carry = first < block->row + block->held_rows ? work->held_carry : work->carry;
+        const float *start = carry + (block - work->block) * work->row + tile->begin;
         multiply(count, width, size, moments, column, row, start, 0, work->score, wide);
         return;
     }
-    if (first == block->row) {
+    if (first == block->row || first == block->row + block->held_rows) {
         const Matrix moments = {work->moments + block->first * keys, keys, 1};
         multiply(block->last - block->first, width, size, moments, column, row, NULL, 0, work->pairs, wide);
         sum_outwards(width, block->last - block->first, work->place + tile->begin, block->first, wide, work->pairs, work->run);
@@ -934,20 +943,7 @@ INLINE void divide_used(const Attention *w, long batch, Work *work, const Block 
     }
 }
 
-/* Moments between the ends of a block and its points, and the same for some of its rows. */
-INLINE void find_sides(const Work *work, const Block *block) {
-    const long keys = work->keys, size = block->last - block->first;
-    memset(work->left, 0, keys * sizeof(float)), memset(work->right + size * keys, 0, keys * sizeof(float));
-    for (long n = 0; n < size; n++) {
-        memcpy(work->left + (n + 1) * keys, work->left + n * keys, keys * sizeof(float));
-        add_to(keys, work->moments + (block->first + n) * keys, work->left + (n + 1) * keys);
-    }
-    for (long n = size - 1; n >= 0; n--) {
-        memcpy(work->right + n * keys, work->right + (n + 1) * keys, keys * sizeof(float));
-        add_to(keys, work->moments + (block->first + n) * keys, work->right + n * keys);
-    }
-}
-
+/* The moments between the ends of a block and some of its rows. */
 INLINE void find_row_sides(const Attention *w, long item, const Work *work, const Block *block, long first, long count) {
     const long keys = work->keys, dk = w->key_width, step = w->heads * dk, batch = item / w->heads;
     for (long r = 0; r < count; r++) {
@@ -957,7 +953,7 @@ INLINE void find_row_sides(const Attention *w, long item, const Work *work, cons
             memcpy(work->after + r * keys, work->right + at, keys * sizeof(float));
         }
         if (!w->when) continue;
-        const float *query = w->path + (batch * w->points + point) * w->powers * step + item % w->heads * dk;
+        const float *query = w->path + (batch * w->points + work->source[first + r]) * w->powers * step + item % w->heads * dk;
         for (long m = 0; m < block->terms; m++)
             for (long d = 0; d < dk; d++) work->inner[r * keys + m * dk + d] = work->held[(first + r) * w->terms + m] * query[d];
         add_to(block->terms * dk, work->inner + r * keys, work->before + r * keys);
@@ -967,6 +963,12 @@ INLINE void find_row_sides(const Attention *w, long item, const Work *work, cons
 /* Where the answer to row r is, in `out` and in its gradient. */
 INLINE long answer(const Attention *w, long item, const Work *work, long r) {
     return ((item / w->heads * w->rows + work->target[r]) * w->heads + item % w->heads) * w->value_width;
+}
+
+/* How many rows of a block from number r on are worked on at once: those where the path is held all along are apart. */
+INLINE long next_rows(const Work *work, const Block *block, long r) {
+    const long end = r < block->held_rows ? block->held_rows : block->rows;
+    return MIN(work->chunk, end - r);
 }
 
 INLINE void forward_rows(const Attention *w, long item, Work *work, const Block *block, long first, long count) {
@@ -1024,8 +1026,10 @@ DISPATCH int attention_forward(const Attention *w, long begin, long end) {
         for (long j = 0; j < work.blocks; j++) {
             const Block *block = work.block + j;
             if (block->rows && work.blocks > 1) find_sides(&work, block);
-            for (long r = 0; r < block->rows; r += work.chunk)
-                forward_rows(w, item, &work, block, block->row + r, MIN(work.chunk, block->rows - r));
+            for (long r = 0, count; r < block->rows; r += count) {
+                count = next_rows(&work, block, r);
+                forward_rows(w, item, &work, block, block->row + r, count);
+            }
         }
     }
     free(work.memory);
@@ -1122,6 +1126,9 @@ INLINE void backward_rows(const Attention *w, long item, Work *work, const Block
         }
         float *g_carry = work->g_carry + (block - work->block) * work->row + tile.begin;
         for (long r = 0; r < count; r++) add_to(width, g + r * wide, g_carry);
+        if (first < block->row + block->held_rows)
+            for (long r = 0; r < count; r++)
+                add_to(width, g + r * wide, work->g_held_carry + (block - work->block) * work->row + tile.begin);
         if (tile.side == LEFT)
             return_series(w, item, work, block, &tile, count, g, work->before, work->g_before);
         else
@@ -1133,7 +1140,7 @@ INLINE void backward_rows(const Attention *w, long item, Work *work, const Block
         add_to(few, work->g_after + r * keys, work->g_right + at);
         if (!w->when) continue;
         add_to(few, work->g_before + r * keys, work->g_inner + r * keys);
-        float *g_path = w->g_path + (batch * w->points + point) * w->powers * step + item % w->heads * dk;
+        float *g_path = w->g_path + (batch * w->points + work->source[first + r]) * w->powers * step + item % w->heads * dk;
         for (long m = 0; m < block->terms; m++)
             for (long d = 0; d < dk; d++) g_path[d] += work->held[(first + r) * w->terms + m] * work->g_inner[r * keys + m * dk + d];
     }
@@ -1148,22 +1155,15 @@ INLINE void backward_block(const Attention *w, long item, Work *work, const Bloc
     if (work->blocks > 1) find_sides(work, block);
     memset(work->g_left, 0, (size + 1) * keys * sizeof(float)), memset(work->g_right, 0, (size + 1) * keys * sizeof(float));
     memset(work->g_pairs, 0, size * wide * sizeof(float));
-    for (long r = 0; r < block->rows; r += work->chunk)
-        backward_rows(w, item, work, block, block->row + r, MIN(work->chunk, block->rows - r));
+    for (long r = 0, count; r < block->rows; r += count) {
+        count = next_rows(work, block, r);
+        backward_rows(w, item, work, block, block->row + r, count);
+    }
     if (block->keys) {
         sum_inwards(block->keys, size, work->place + block->key, block->first, wide, work->g_pairs, work->run);
         return_series(w, item, work, block, &inside, size, work->g_pairs, moments, g_moments);
     }
-    if (work->blocks == 1) return;
-    /* a cell lies before all later points, and behind all earlier ones and the one where it begins */
-    for (long n = size - 1; n >= 0; n--) {
-        add_to(keys, work->g_left + (n + 1) * keys, g_moments + n * keys);
-        add_to(keys, work->g_left + (n + 1) * keys, work->g_left + n * keys);
-    }
-    for (long n = 0; n < size; n++) {
-        add_to(keys, work->g_right + n * keys, g_moments + n * keys);
-        add_to(keys, work->g_right + n * keys, work->g_right + (n + 1) * keys);
-    }
+    if (work->blocks > 1) return_sides(work, block);
 }
 
 /* The adjoint of the carry from block to block. */
@@ -1188,7 +1188,7 @@ INLINE void return_carry(const Attention *w, long item, Work *work) {
         for (long n = block->first; n < block->last; n++)
             add_to(block->terms * w->key_width, g_total, work->g_moments + n * work->keys);
     }
-    own_ends(w, item, work, 1);
+    for (long j = 0; j < work->blocks; j++) return_ends(w, item, work, work->block + j);
 }
 
 /* Gradients of the path and of the keys themselves, given those of the moments and of the keys' own scores. */
@@ -1226,20 +1226,35 @@ INLINE void write_values(const Attention *w, long item, Work *work) {
         }
 }
 
-/* Gradients must be zero before. */
+/* Zeros in a head's part of the gradients, to which all blocks add. */
+INLINE void clear_gradients(const Attention *w, long item) {
+    const long batch = item / w->heads, head = item % w->heads, dk = w->key_width, all = w->keys * w->pieces * w->terms;
+    memset(w->g_series + item * all * dk, 0, all * dk * sizeof(float));
+    memset(w->g_values + item * all * w->value_width, 0, all * w->value_width * sizeof(float));
+    for (long n = batch * w->points * w->powers; n < (batch + 1) * w->points * w->powers; n++)
+        memset(w->g_path + (n * w->heads + head) * dk, 0, dk * sizeof(float));
+    for (long n = batch * w->keys; n < (batch + 1) * w->keys; n++)
+        memset(w->g_key + (n * w->heads + head) * dk, 0, dk * sizeof(float));
+}
+
 DISPATCH int attention_backward(const Attention *w, long begin, long end) {
     Work work;
     if (make_work(&work, w, begin, end, 1)) return 1;
     for (long item = begin; item < end; item++) {
         if (item == begin || item % w->heads == 0) read_sequence(w, item / w->heads, &work);
         read_head(w, item, &work, 1);
+        clear_gradients(w, item);
         memset(work.g_means, 0, w->keys * w->pieces * w->terms * w->value_width * sizeof(float));
         if (w->pieces > 1) memset(work.g_beyond, 0, w->keys * w->pieces * w->value_width * sizeof(float));
         memset(work.g_own, 0, work.row * sizeof(float));
         memset(work.g_moments, 0, w->points * work.keys * sizeof(float));
         memset(work.g_carry, 0, work.blocks * work.row * sizeof(float));
+        if (w->when) memset(work.g_held_carry, 0, work.blocks * work.row * sizeof(float));
         for (long j = 0; j < work.blocks; j++) backward_block(w, item, &work, work.block + j);
-        if (work.blocks > 1) return_carry(w, item, &work);
+        if (work.blocks > 1) {
+            if (w->when) return_held_carry(w, item, &work);
+            return_carry(w, item, &work);
+        }
         if (w->pieces > 1) return_beyond(w, item, &work);
         write_values(w, item, &work);
         write_path(w, item, &work);

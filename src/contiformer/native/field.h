@@ -10,74 +10,21 @@
 #ifndef CONTIFORMER_FIELD_H
 #define CONTIFORMER_FIELD_H
 
-#include "common.h"
+#include "matmul.h"
 
 #define STAGES 4
 /* Trajectories in a group: 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
 #define GROUP 6
 /* Widths are a multiple of LANES. */
 
-/* `vectors` vectors of y += x M from column j on, for x, y [count, d] and M [d, d]; count and vectors are constants */
-#define BLOCK_LOOPS(Vector, per, count, many)                                                                                  \
-    Vector sum[GROUP * 2 > 8 ? GROUP * 2 : 8];                                                                                 \
-    UNROLL for (int r = 0; r < (count); r++)                                                                                   \
-        UNROLL for (int v = 0; v < (many); v++) sum[r * (many) + v] = *(const Vector *)(y + r * d + j + v * (per));            \
-    for (long k = 0; k < d; k++) {                                                                                             \
-        const float *row = M + k * d + j;                                                                                      \
-        UNROLL for (int r = 0; r < (count); r++)                                                                               \
-            UNROLL for (int v = 0; v < (many); v++) sum[r * (many) + v] += x[r * d + k] * *(const Vector *)(row + v * (per));  \
-    }                                                                                                                          \
-    UNROLL for (int r = 0; r < (count); r++)                                                                                   \
-        UNROLL for (int v = 0; v < (many); v++) *(Vector *)(y + r * d + j + v * (per)) = sum[r * (many) + v];
-
-INLINE void add_block(const int count, const int vectors, long d, long j, const float *x, const float *M, float *y) {
-    if (vectors % 2 == 0) {
-        BLOCK_LOOPS(Pair, 2 * LANES, count, vectors / 2)
-    } else {
-        BLOCK_LOOPS(Lanes, LANES, count, vectors)
-    }
+/* y += x M for x, y [count, d] and M [d, d] */
+INLINE void add_products(long count, long d, const float *x, const float *M, float *y) {
+    multiply(count, d, d, (Matrix){x, d, 1}, M, d, y, d, y, d);
 }
 
-/* y += x M for x, y [count, d] */
-INLINE void add_products(const int count, long d, const float *x, const float *M, float *y) {
-    long j = 0;
-    if (count == 1) {
-        /* many columns at once hide the latency of the additions */
-        for (; j + 8 * LANES <= d; j += 8 * LANES) add_block(1, 8, d, j, x, M, y);
-        for (; j + 4 * LANES <= d; j += 4 * LANES) add_block(1, 4, d, j, x, M, y);
-    } else {
-        for (; j + 2 * LANES <= d; j += 2 * LANES) add_block(count, 2, d, j, x, M, y);
-    }
-    for (; j < d; j += LANES) add_block(count, 1, d, j, x, M, y);
-}
-
-/* M += x^T g for x, g [rows, d]: four rows of M and two vectors of them stay in registers */
-INLINE void add_outer_products(long rows, long d, const float *restrict x, const float *restrict g, float *restrict M) {
-    for (long k = 0; k < d; k += 4) {
-        long j = 0;
-        for (; j + 2 * LANES <= d; j += 2 * LANES) {
-            float *at = M + k * d + j;
-            Pair sum[4];
-            UNROLL for (int i = 0; i < 4; i++) sum[i] = *(Pair *)(at + i * d);
-            for (long p = 0; p < rows; p++) {
-                const Pair a = *(const Pair *)(g + p * d + j);
-                const float *factor = x + p * d + k;
-                UNROLL for (int i = 0; i < 4; i++) sum[i] += factor[i] * a;
-            }
-            UNROLL for (int i = 0; i < 4; i++) *(Pair *)(at + i * d) = sum[i];
-        }
-        for (; j < d; j += LANES) {
-            float *at = M + k * d + j;
-            Lanes sum[4];
-            UNROLL for (int i = 0; i < 4; i++) sum[i] = AT(at + i * d, 0);
-            for (long p = 0; p < rows; p++) {
-                const Lanes a = AT(g + p * d, j);
-                const float *factor = x + p * d + k;
-                UNROLL for (int i = 0; i < 4; i++) sum[i] += factor[i] * a;
-            }
-            UNROLL for (int i = 0; i < 4; i++) PUT(at + i * d, 0) = sum[i];
-        }
-    }
+/* M += x^T g for x, g [rows, d] */
+INLINE void add_outer_products(long rows, long d, const float *x, const float *g, float *M) {
+    multiply(d, d, rows, (Matrix){x, 1, d}, g, d, M, d, M, d);
 }
 
 /* One field, and where the gradients of its parameters are added. */

@@ -58,7 +58,7 @@ typedef struct {
 
 static int make_work(Work *work, const Sweep *w) {
     const long all = GROUP * w->width, terms = 2 * (w->per_piece + 1), walk = walk_size(w->width, w->substeps);
-    float *m = work->memory = malloc((walk + (1 + 2 * w->nodes) * all + terms * w->width) * sizeof(float));
+    float *m = work->memory = malloc((walk + (1 + 2 * w->nodes) * all + (terms + terms / 2) * w->width) * sizeof(float));
     if (!m) return 1;
     place_walk(&work->walk, m, w->width, w->substeps), m += walk;
     work->slope = m, m += all;
@@ -153,9 +153,13 @@ INLINE void write_series(const Sweep *w, const Way *way, const float *values, co
 #pragma omp simd reduction(+ : start)
     for (long j = 0; j < d; j++) start += w->initial[row * d + j] * w->initial[row * d + j];
     for (long p = 0; p < pieces; p++) {
+        /* slopes are in time, the series in the variable of the piece */
+        const float half = (float)w->half[way->b * pieces + p], *from = slopes + p * w->per_piece * d;
+        float *scaled = sum + terms * d;
+#pragma omp simd
+        for (long j = 0; j < n * d; j++) scaled[j] = half * from[j];
         combine(0, terms, n, d, w->basis, terms, 1, values + p * w->per_piece * d, sum);
-        if (w->half[way->b * pieces + p] > 0)
-            combine(1, terms, n, d, w->basis + n, terms, 1, slopes + p * w->per_piece * d, sum);
+        combine(1, terms, n, d, w->basis + n, terms, 1, scaled, sum);
         const float *end = sum + (terms - 2) * d;
         float all = 0, last = 0;
 #pragma omp simd reduction(+ : all)
@@ -183,18 +187,20 @@ INLINE void read_gradient(const Sweep *w, const Way *way, float *g_values, float
             const float *from = g_series + place(w, way->row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(g + m * d + h * dk, from + m * dk, dk * sizeof(float));
         }
+        const float half = (float)w->half[way->b * pieces + p];
+        float *scaled = g + terms * d, *to = g_slopes + p * w->per_piece * d;
         combine(1, n, terms, d, w->basis, 1, terms, g, g_values + p * w->per_piece * d);
-        if (w->half[way->b * pieces + p] > 0)
-            combine(1, n, terms, d, w->basis + n, 1, terms, g, g_slopes + p * w->per_piece * d);
+        combine(0, n, terms, d, w->basis + n, 1, terms, g, scaled);
+#pragma omp simd
+        for (long j = 0; j < n * d; j++) to[j] += half * scaled[j];
     }
 }
 
-/* The slope at a node, in the time of its piece, from the sigmoid there. */
-INLINE void write_slope(const Sweep *w, const Way *way, long node, const float *restrict y, float *restrict slopes) {
-    const long d = WIDTH(w), pieces = (w->nodes - 1) / w->per_piece;
-    const float stretch = (float)w->half[way->b * pieces], a = stretch * w->amplitude, o = stretch * w->offset;
+/* The slope at a node from the sigmoid there. */
+INLINE void write_slope(const Sweep *w, long node, const float *restrict y, float *restrict slopes) {
+    const long d = WIDTH(w);
 #pragma omp simd
-    for (long j = 0; j < d; j++) slopes[node * d + j] = o + a * y[j];
+    for (long j = 0; j < d; j++) slopes[node * d + j] = w->offset + w->amplitude * y[j];
 }
 
 INLINE long item_at(const Sweep *w, long number) {
@@ -232,7 +238,7 @@ INLINE void forward_group(const int count, const Sweep *w, const Field *f, long 
         for (int r = 0; r < count; r++) {
             if (node[r] >= 0) memcpy(values[r] + node[r] * d, walk->x + r * d, d * sizeof(float));
             if (before[r] >= 0 && w->substeps == 1)
-                write_slope(w, way + r, before[r], walk->stage->y + r * d, work->slopes + r * w->nodes * d);
+                write_slope(w, before[r], walk->stage->y + r * d, work->slopes + r * w->nodes * d);
         }
     }
     for (int r = 0; r < count; r++)
@@ -248,19 +254,19 @@ INLINE void forward_group(const int count, const Sweep *w, const Field *f, long 
         if (known) continue;
         evaluate_at(count, f, at, walk);
         for (int r = 0; r < count; r++)
-            write_slope(w, way + r, g, walk->stage->y + r * d, work->slopes + r * w->nodes * d);
+            write_slope(w, g, walk->stage->y + r * d, work->slopes + r * w->nodes * d);
     }
     for (int r = 0; r < count; r++)
         write_series(w, way + r, values[r], work->slopes + r * w->nodes * d, work->piece);
 }
 
-/* The adjoint of write_slope(); node -1: none. */
-INLINE void read_slope(const Sweep *w, const Way *way, long node, const float *restrict slopes, float *restrict g) {
-    const long d = WIDTH(w), pieces = (w->nodes - 1) / w->per_piece;
-    const float stretch = node < 0 ? 0 : (float)w->half[way->b * pieces];
-    slopes += node < 0 ? 0 : node * d;
-#pragma omp simd
-    for (long j = 0; j < d; j++) g[j] = stretch * slopes[j];
+/* The adjoint of write_slope() up to the amplitude; node -1: none. */
+INLINE void read_slope(const Sweep *w, long node, const float *restrict slopes, float *restrict g) {
+    const long d = WIDTH(w);
+    if (node < 0)
+        memset(g, 0, d * sizeof(float));
+    else
+        memcpy(g, slopes + node * d, d * sizeof(float));
 }
 
 /* The adjoint of forward_group(). */
@@ -285,7 +291,7 @@ INLINE void backward_group(const int count, const Sweep *w, const Field *f, long
             later &= begins_step(w, way + r, g);
             at[r] = node_time(w, way[r].b, g);
             memcpy(walk->x + r * d, values[r] + g * d, d * sizeof(float));
-            read_slope(w, way + r, begins_step(w, way + r, g) ? -1 : g, work->slopes + r * w->nodes * d, walk->g + r * d);
+            read_slope(w, begins_step(w, way + r, g) ? -1 : g, work->slopes + r * w->nodes * d, walk->g + r * d);
         }
         if (later) continue;
         unevaluate_at(count, f, at, walk);
@@ -317,7 +323,7 @@ INLINE void backward_group(const int count, const Sweep *w, const Field *f, long
 #pragma omp simd
                 for (long j = 0; j < d; j++) lambda[j] += nodes[g * d + j];
             memcpy(walk->x + r * d, own[r] ? initial[r] : values[r] + before * d, d * sizeof(float));
-            if (w->substeps == 1) read_slope(w, way + r, before, work->slopes + r * w->nodes * d, work->slope + r * d);
+            if (w->substeps == 1) read_slope(w, before, work->slopes + r * w->nodes * d, work->slope + r * d);
             moving |= from[r] != to[r];
         }
         if (moving) {

@@ -44,6 +44,8 @@ RESOLVED = 5e-4
 PIECE, PIECE_AT_POINTS = 1.0, 1.5
 MAX_PIECES = 64
 MAX_CAUSAL_PIECES = 4096
+#: Coefficients of all trajectories: 4 GB in float32.
+MAX_NUMBERS = 2**30
 #: Scores of the listing beyond this many are computed in blocks of keys, and again in the backward pass.
 SCORES_AT_ONCE = 2**20
 
@@ -312,15 +314,30 @@ class ContinuousAttention(nn.Module):
         if not rule.continuous or traced(start):
             # the number of pieces is a shape, which values must not decide on
             return single_piece(start, end, piece if rule.causal else 0.0)
-        cut, limit = (fixed_pieces, MAX_CAUSAL_PIECES) if rule.causal else (window_pieces, MAX_PIECES)
-        pieces = cut(start, end, piece, limit)
+        if rule.causal:
+            points = seen.times if seen.query_times is None else torch.cat([seen.times, seen.query_times], 1)
+            return self._affordable(fixed_pieces(points.detach(), piece, MAX_CAUSAL_PIECES), seen)
+        pieces = self._affordable(window_pieces(start, end, piece, MAX_PIECES), seen)
         longest = 2 * float(pieces.half_lengths.max())
         if longest > 1.001 * piece:
             warnings.warn(
-                f"a window needs more than {limit} pieces of length {piece:g}: they are {longest:.3g} long "
+                f"a window needs more than {MAX_PIECES} pieces of length {piece:g}: they are {longest:.3g} long "
                 "and may not resolve the trajectories. Scale the times so that a sequence spans about 1, ask for times "
                 "nearer to the observations, or pass a larger piece_length where the fields are slow.",
                 ResolutionWarning,
                 stacklevel=2,
+            )
+        return pieces
+
+    def _affordable(self, pieces: Pieces, seen: Observations) -> Pieces:
+        """The pieces, unless the series of all trajectories on them are too many numbers."""
+        terms = 2 * self._levels(seen, self.rule.causal)[0].nodes
+        needed = 2 * seen.x.numel() * pieces.count * terms
+        if needed > MAX_NUMBERS:
+            batch, obs = seen.times.shape
+            raise ValueError(
+                f"{batch} x {obs} observations on {pieces.count} pieces of time need {needed:.1e} numbers for their "
+                f"trajectories, more than {MAX_NUMBERS:.1e}: pass fewer sequences at a time, shorter ones, or times "
+                "that span less"
             )
         return pieces

@@ -46,8 +46,8 @@ class Points:
         place: points of the keys; None where all points are keys.
         asked: points of the queries in order; None where they are the keys.
         target: which query asks there.
-        when: times of the queries where they are no points themselves: in a causal model the path is held from the
-            last observation on.
+        when: times of the queries where they are no points themselves, in a causal model.
+        source: points of the last observations before them, from which on the path is held; -1: none.
     """
 
     time: Float[Tensor, "batch points"]
@@ -55,29 +55,33 @@ class Points:
     asked: Int[Tensor, "batch rows"] | None = None
     target: Int[Tensor, "batch rows"] | None = None
     when: Float[Tensor, "batch rows"] | None = None
+    source: Int[Tensor, "batch rows"] | None = None
 
     @classmethod
     def of(cls, times: Tensor, valid: Tensor | None, pieces: Pieces, queries: Tensor | None, causal: bool) -> Points:
         """All that the kernel asks about times."""
-        if queries is not None and causal:
-            when, target = queries.double().sort(dim=1)
-            asked = torch.searchsorted(times, when, right=True) - 1
-            return cls(times, None, asked, target, when)
         if queries is None and pieces.count == 1:
             return cls(times)
         length = times.shape[1]
-        if valid is not None and queries is not None:
-            # padding behind everything else, so that it does not move the blocks of attention.c
-            times = torch.where(valid, times, torch.maximum(times[:, -1:], queries.amax(1, keepdim=True).double()))
-        parts = [times, pieces.edges[:, 1:-1].double()] + ([] if queries is None else [queries.double()])
+        parts = [times, pieces.edges[:, 1:-1].double()]
+        if queries is not None and not causal:
+            parts.append(queries.double())
+            if valid is not None:
+                # padding behind everything else, so that it does not move the blocks of attention.c
+                parts[0] = torch.where(valid, times, torch.maximum(times[:, -1:], parts[2].amax(1, keepdim=True)))
         time, order = torch.cat(parts, 1).sort(dim=1, stable=True)
         count = torch.arange(time.shape[1], device=time.device)
         point = torch.empty_like(order).scatter_(1, order, count.expand_as(order))
         place = point[:, :length].contiguous()
         if queries is None:
             return cls(time, place, place, count[:length].expand_as(place).contiguous())
-        asked, target = point[:, -queries.shape[1] :].sort(dim=1)
-        return cls(time, place, asked, target)
+        if not causal:
+            asked, target = point[:, -queries.shape[1] :].sort(dim=1)
+            return cls(time, place, asked, target)
+        when, target = queries.double().sort(dim=1)
+        last = torch.searchsorted(times, when, right=True) - 1
+        source = torch.where(last < 0, -1, place.gather(1, last.clamp(min=0)))
+        return cls(time, place, torch.searchsorted(time, when, right=True) - 1, target, when, source)
 
 
 class Level(NamedTuple):
@@ -106,9 +110,7 @@ def takes(
     clocks = (times, edges) if query_times is None else (times, edges, query_times)
     if any(clock.requires_grad for clock in clocks):
         return False
-    # between observations a causal path is held, and only the listing follows it from piece to piece
-    held = rule.causal and query_times is not None and edges.shape[1] > 2
-    return not held and min(k.numel(), clocks[-1].numel()) > 0 and usable(k, v, path.coefficients)
+    return min(k.numel(), clocks[-1].numel()) > 0 and usable(k, v, path.coefficients)
 
 
 def attend(
@@ -206,16 +208,19 @@ class _Trajectories(torch.autograd.Function):
         shape = (2, batch, clock.heads * clock.groups, obs, clock.pieces.count)
         # which level has the final word on a trajectory
         owner = None if shown is None else shown.long() - 1
-        values, series, squares, coarse = [], None, None, torch.tensor(True)
+        values: list[Tensor] = []
+        series = squares = initial.new_empty(0)
+        coarse = torch.tensor(True)
         for number, level in enumerate(clock.levels):
             some = items is not None
             values.append(initial.new_empty(states * batch * obs, clock.pieces.count * (level.nodes - 1) + 1, width))
             terms = (2 * level.nodes, width // clock.heads)
-            before, series = series, (initial.new_zeros if some else initial.new_empty)(*shape, *terms)
-            if before is not None:
+            made = initial.new_zeros if some else initial.new_empty
+            before, series = series, made(*shape, *terms)
+            if number:
                 series[..., : before.shape[-2], :] = before
-            if squares is None:
-                squares = (initial.new_zeros if some else initial.new_empty)(3, states, batch, obs, clock.pieces.count)
+            else:
+                squares = made(3, states, batch, obs, clock.pieces.count)
             struct = clock.described(given, level.nodes, values[-1], items)
             struct.point_to(squares=squares, key_series=series[0], value_series=series[1])
             count = initial[..., 0].numel() if items is None else len(items)
@@ -299,7 +304,7 @@ class _Problem:
         struct.node, struct.share = nodes.ctypes.data, shares.ctypes.data
         points = self.points
         struct.point_to(time=points.time, place=points.place, asked=points.asked, target=points.target)
-        struct.point_to(when=points.when, edges=self.edges, length=self.lengths)
+        struct.point_to(when=points.when, source=points.source, edges=self.edges, length=self.lengths)
         struct.point_to(series=series, values=values, path=path, key=key, out=out, logsum=logsum)
         return struct
 
@@ -321,7 +326,7 @@ class _Attention(torch.autograd.Function):
     @first_derivatives_only
     def backward(ctx: Any, g_out: Tensor) -> tuple[Tensor | None, ...]:
         *given, out, logsum = saved(ctx)
-        gradients = [torch.zeros_like(x) for x in given]
+        gradients = [torch.empty_like(x) for x in given]
         g_out = g_out.contiguous()
         struct = ctx.problem.described(tuple(given), out, logsum)
         struct.point_to(g_out=g_out)

@@ -6,7 +6,6 @@ The window of a sequence is cut into pieces; on each piece every trajectory is a
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from contiformer.paths.tables import table
 
 #: Stacked fields: (t [B, N, 1], states [S, B, N, d]) -> derivatives [S, B, N, d], one field for each of the S states.
 StackedField = Callable[[Tensor, Tensor], Tensor]
+#: Pieces without a point in a row that a causal model resolves.
+EMPTY_PIECES = 16
 
 
 class ResolutionWarning(UserWarning):
@@ -112,17 +113,30 @@ def window_pieces(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], 
     return Pieces(start[:, None] + share * window[:, None])
 
 
-def fixed_pieces(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], length: float, limit: int) -> Pieces:
-    """Pieces of exactly ``length`` from the start of each sequence: what comes later never moves an earlier edge."""
-    needed = (end - start) / length
-    count = max(1, math.ceil(float(needed.max()) - 1e-9)) if needed.numel() else 1
-    if count > limit:
+def fixed_pieces(points: Float[Tensor, "batch points"], length: float, limit: int) -> Pieces:
+    """Pieces of exactly ``length``, counted from the first point of each sequence; long empty stretches are one piece.
+
+    After :data:`EMPTY_PIECES` pieces without a point, what is left up to the next point's piece is a single one: the
+    number of pieces follows the number of points, not the time they span. What comes later never moves an edge between
+    earlier points.
+    """
+    if not points.numel():
+        return Pieces(points.new_zeros(len(points), 2))
+    start = points.amin(1, keepdim=True)
+    number = torch.ceil((points - start) / length - 1e-9).clamp(min=1) - 1
+    last = number.amax(1, keepdim=True) + 1
+    ahead = torch.arange(EMPTY_PIECES + 2, device=points.device, dtype=points.dtype)
+    edges = torch.minimum((number.unsqueeze(-1) + ahead).flatten(1), last).sort(1).values
+    again = torch.zeros_like(edges, dtype=torch.bool)
+    again[:, 1:] = edges[:, 1:] == edges[:, :-1]
+    count = int((~again).sum(1).max())
+    if count - 1 > limit:
         raise ValueError(
-            f"a causal sequence spans {float(needed.max()):.4g} pieces of length {length:g}, more than {limit}: "
-            "scale the times so that a sequence spans about 1, or pass a larger piece_length"
+            f"a causal sequence needs {count - 1} pieces of length {length:g}, more than {limit}: scale the times so "
+            "that a sequence spans about 1, pass a larger piece_length, or divide the sequence"
         )
-    step = torch.arange(count + 1, device=start.device, dtype=start.dtype)
-    return Pieces(start[:, None] + step * length)
+    edges = edges.masked_fill(again, torch.inf).sort(1).values[:, :count]
+    return Pieces(start + length * torch.minimum(edges, last))
 
 
 def single_piece(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], least: float) -> Pieces:

@@ -17,10 +17,10 @@ LearningCurve = Sequence[dict[str, float]]
 _ALSO = ("accuracy", "rmse")
 
 
-def draw_learning(histories: Sequence[LearningCurve], path: Path, monitor: str, mode: str) -> Path:
-    """The training loss, and the metric ``monitor`` that the epoch was chosen by, with the choice marked.
+def draw_learning(histories: Sequence[LearningCurve], path: Path, monitor: str, kept: Sequence[int] = ()) -> Path:
+    """The training loss, and the validation metric ``monitor``, with the epochs whose weights were kept marked.
 
-    ``histories`` are rows of ``history.csv``, one list for each member; ``mode`` is "min" or "max".
+    ``histories`` are rows of ``history.csv``, one list for each member; ``kept`` are their kept epochs, counted from 1.
     """
     others = [name for name in _ALSO if name in histories[0][0] and name != monitor][:1]
     shown = list(dict.fromkeys(["train_loss", monitor, *others]))
@@ -32,9 +32,10 @@ def draw_learning(histories: Sequence[LearningCurve], path: Path, monitor: str, 
             values = [row[name] for row in history]
             marker = "o" if len(epochs) < 30 else None
             panel.plot(epochs, values, color=GREY if n else BLUE, linewidth=1.5, marker=marker, markersize=3)
-            best = (min if mode == "min" else max)(range(len(history)), key=lambda k: history[k][monitor])
-            if name != "train_loss":
-                panel.plot(epochs[best], values[best], "o", color=ORANGE, markersize=6, zorder=3)
+            if name == "train_loss" or n >= len(kept):
+                continue
+            best = kept[n] - 1
+            panel.plot(epochs[best], values[best], "o", color=ORANGE, markersize=6, zorder=3)
             if name == monitor and len(histories) == 1:
                 place = {"xytext": (0.97, 0.95), "textcoords": "axes fraction", "ha": "right", "va": "top"}
                 line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8}

@@ -60,9 +60,13 @@ def legend_below(figure: Any, panels: Iterable[Any], order: Sequence[str] | None
 
 def save(figure: Any, path: Path) -> Path:
     """Write a PNG of at most 256 colours, which a palette makes a third as large; whole or not at all."""
+    from matplotlib.text import Text  # noqa: PLC0415
     from PIL import Image  # noqa: PLC0415  # matplotlib needs it
 
     full, packed = io.BytesIO(), io.BytesIO()
+    for text in figure.findobj(Text):
+        # a name with dollars is no formula
+        text.set_parse_math(False)
     figure.savefig(full, format="png", dpi=150)
     Image.open(full).convert("RGB").quantize(256).save(packed, format="png", optimize=True)
     path.parent.mkdir(parents=True, exist_ok=True)

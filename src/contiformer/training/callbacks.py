@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import time
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from torch import Tensor, distributed
 
 from contiformer.data.errors import DataError
-from contiformer.data.files import write_text
+from contiformer.data.files import sync_folder, write_text
 from contiformer.training.checkpoints import ResumableEpochs
 from contiformer.training.interrupt import Halt, StopRequest
 from contiformer.training.lightning_task import LightningTask
@@ -30,6 +31,8 @@ CHECKPOINT_SHARE = 0.05
 _WORDS = 66
 #: At most so many lines where there is no terminal.
 _LINES = 10
+#: A validation loss so many times as large as its best is worth a warning.
+TENFOLD = 10.0
 
 
 class StepSeeding(Callback):
@@ -217,12 +220,22 @@ class EarlyStopping(_Saved):
         rounds: how many are planned.
         averaging: has the averaged weights.
         history: has the metrics.
+        messages: gets a warning where validation becomes much worse.
     """
 
     saved = ("best_round", "best")
 
-    def __init__(self, options: TrainingOptions, rounds: int, averaging: WeightAveraging, history: History) -> None:
+    def __init__(
+        self,
+        options: TrainingOptions,
+        rounds: int,
+        averaging: WeightAveraging,
+        history: History,
+        messages: list[str] | None = None,
+    ) -> None:
         self.options, self.rounds, self.averaging, self.history = options, rounds, averaging, history
+        self.messages = [] if messages is None else messages
+        self.diverged = False
         self.best_round = -1
         self.best: dict[str, Tensor] = {}
 
@@ -236,6 +249,8 @@ class EarlyStopping(_Saved):
         if self.options.keep == "last" or self._is_better(task.monitor, task.mode):
             self.best_round = len(self.history.rows) - 1
             self.best = _copies(self.averaging.mean)
+        if task.mode == "min" and trainer.is_global_zero:
+            self._consider_warning(task.monitor)
         self._consider_stopping(trainer)
 
     def _is_better(self, monitor: str, mode: str) -> bool:
@@ -244,6 +259,19 @@ class EarlyStopping(_Saved):
         if math.isnan(known):
             return self.best_round < 0 or not math.isnan(score)
         return score > known if mode == "max" else score < known
+
+    def _consider_warning(self, monitor: str) -> None:
+        scores = [row[monitor] for row in self.history.rows]
+        best = min((score for score in scores if not math.isnan(score)), default=math.nan)
+        # a log-likelihood may be near zero: more than one nat as well
+        if self.diverged or not (scores[-1] > TENFOLD * abs(best) and scores[-1] > best + 1):
+            return
+        self.diverged = True
+        self.messages.append(
+            f"the validation {monitor} rose from {best:.4g} (epoch {scores.index(best) + 1}) to {scores[-1]:.4g} "
+            f"(epoch {len(scores)}): look for extreme values in the data, or lower learning_rate"
+        )
+        warnings.warn(self.messages[-1], stacklevel=2)
 
     def _consider_stopping(self, trainer: Trainer) -> None:
         waited = len(self.history.rows) - 1 - self.best_round
@@ -308,6 +336,7 @@ class Checkpoints(Callback):
             if self._intact and last.exists():
                 last.replace(previous)
             new.replace(last)
+            sync_folder(self.folder)
         self._intact = True
         now = time.perf_counter()
         self._due = now + (now - began) / CHECKPOINT_SHARE
@@ -391,10 +420,12 @@ class ProgressBar(Callback):
             )
 
     def on_validation_end(self, trainer: Trainer, module: LightningTask) -> None:  # type: ignore[override]
-        """Show the metric that the choice is made by, and its best value."""
+        """Show the metric that the choice is made by, and its value in the round that is kept so far."""
         rows, monitor = self.stopping.history.rows, module.task.monitor
         done, row = len(rows), rows[-1]
-        metric = f"val {monitor} {row[monitor]:.4g} (best {rows[self.stopping.best_round][monitor]:.4g})"
+        best = f"best {rows[self.stopping.best_round][monitor]:.4g}"
+        # the last round is kept whatever its metric: there is no best one to name
+        metric = f"val {monitor} {row[monitor]:.4g} ({'keeps last' if self.stopping.options.keep == 'last' else best})"
         if self.bar is not None:
             self.bar.update(self.task, metric=metric)
         elif trainer.is_global_zero and (self._is_milestone(done) or trainer.should_stop):

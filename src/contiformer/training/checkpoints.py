@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,7 @@ def find_checkpoint(folder: Path, fingerprint: dict[str, Any], messages: list[st
             continue
         if damaged:
             messages.append(f"the checkpoint before it is used instead: {path}")
-        states = {key.split("{")[0]: state for key, state in saved["callbacks"].items()}
+        states = _callback_states(saved)
         other = differences(states["Checkpoints"]["fingerprint"], fingerprint)
         if other:
             raise DataError(
@@ -176,6 +177,19 @@ def find_checkpoint(folder: Path, fingerprint: dict[str, Any], messages: list[st
     if damaged:
         messages.append("no other checkpoint is left: the training starts anew")
     return None, 0
+
+
+def saved_history(folder: Path) -> list[dict[str, float]]:
+    """The rows of ``history.csv`` from the newest readable checkpoint in the folder; empty where there is none."""
+    for path in (folder / "last.safetensors", folder / "previous.safetensors"):
+        with suppress(FileNotFoundError, DamagedError):
+            rows: list[dict[str, float]] = _callback_states(read_checkpoint(path))["History"]["rows"]
+            return rows
+    return []
+
+
+def _callback_states(saved: dict[str, Any]) -> dict[str, Any]:
+    return {key.split("{")[0]: state for key, state in saved["callbacks"].items()}
 
 
 def fingerprint_of(
@@ -239,7 +253,8 @@ def _data_checksum(data: SeriesSet | EventSet) -> str:
         for array in vars(item).values():
             if isinstance(array, np.ndarray):
                 total = zlib.crc32(array.tobytes(), total)
-        total = zlib.crc32(repr(item.label).encode(), total)
+        weight = getattr(item, "weight", None)
+        total = zlib.crc32(repr(item.label if weight is None else (item.label, weight)).encode(), total)
     return f"{total:08x}"
 
 

@@ -36,8 +36,10 @@ class TrainingOptions:
     """Options of a training. Those that are not set have the defaults of the estimator.
 
     Attributes:
-        max_epochs: passes over the training series.
-        min_steps: small sets get as many more epochs as this number of steps takes.
+        max_epochs: largest number of passes over the training series, and the length of the learning-rate schedule;
+            never exceeded. None: ``epochs`` and ``min_steps`` decide.
+        epochs: where ``max_epochs`` is None: passes over the training series,
+        min_steps: or, on small sets, as many more as this number of steps takes.
         batch_size: series in a step over all processes; None: a quarter of the training series, from 8 to 32.
         learning_rate: peak of the schedule: linear warm-up over the share ``warmup`` of all steps, then a cosine to 0.
         field_rate: share of the learning rate for the vector fields of continuous attention. Fields that learn as fast
@@ -64,11 +66,13 @@ class TrainingOptions:
         >>> from contiformer import TrainingOptions
         >>> TrainingOptions(max_epochs=5, seed=1)
         TrainingOptions(max_epochs=5, seed=1)
-        >>> TrainingOptions(max_epochs=5).with_defaults(max_epochs=24, learning_rate=4e-3).learning_rate
-        0.004
+        >>> options = TrainingOptions(max_epochs=5).with_defaults(epochs=24, min_steps=400, learning_rate=4e-3)
+        >>> options.learning_rate, options.epochs_for(steps_per_epoch=2)
+        (0.004, 5)
     """
 
-    max_epochs: int = _option(100)
+    max_epochs: int | None = _option(None)
+    epochs: int = _option(100)
     min_steps: int = _option(400)
     batch_size: int | None = _option(None)
     learning_rate: float = _option(2e-3)
@@ -114,12 +118,12 @@ class TrainingOptions:
         return options
 
     def _check(self) -> None:
-        positive = {"max_epochs": 1, "min_steps": 0, "learning_rate": 0, "num_nodes": 1, "gradient_clip": 0}
+        positive = {"epochs": 1, "min_steps": 0, "learning_rate": 0, "num_nodes": 1, "gradient_clip": 0}
         for name, least in positive.items():
             value = getattr(self, name)
             if not value >= least or (name == "learning_rate" and value == 0):
                 raise ValueError(f"{name} must be positive, got {value}")
-        for name in ("batch_size", "validation_limit"):
+        for name in ("max_epochs", "batch_size", "validation_limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive or None, got {value}")
@@ -145,8 +149,10 @@ class TrainingOptions:
         return replace(self, keep="best" if validation >= ENOUGH else "last")
 
     def epochs_for(self, steps_per_epoch: int) -> int:
-        """Epochs, counting those that a small set needs to get its steps."""
-        return max(self.max_epochs, -(-self.min_steps // max(1, steps_per_epoch)))
+        """The planned number of epochs, counting those that a small set needs to get its steps."""
+        if self.max_epochs is not None:
+            return self.max_epochs
+        return max(self.epochs, -(-self.min_steps // max(1, steps_per_epoch)))
 
     def augmentation(self) -> dict[str, Any]:
         """The fields of :class:`~contiformer.tasks.Augmentation`."""

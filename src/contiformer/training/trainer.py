@@ -35,6 +35,7 @@ from contiformer.training.checkpoints import ResumableEpochs, SafetensorsIO, fin
 from contiformer.training.interrupt import Halt, Interrupted, listening
 from contiformer.training.lightning_task import LightningTask
 from contiformer.training.options import EVALUATION_BATCH, TrainingOptions, TrainingOutcome
+from contiformer.training.processes import alone_in
 
 #: Parameters of mallopt, see malloc.h. Freed memory up to the first size is kept, blocks up to the second come from it.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -97,11 +98,22 @@ def train(
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, with a folder to resume from. Without one the training ends early.
-        DataError: the folder has a checkpoint of another training.
+        DataError: the folder has a checkpoint of another training, or another process trains there.
         FloatingPointError: the loss is no number.
     """
     if not len(training) or not len(validation):
         raise DataError("there is nothing to train or to validate on", remedy="give more series")
+    with alone_in(folder):
+        return _train(task, training, validation, options, folder)
+
+
+def _train(
+    task: Task,
+    training: SeriesSet | EventSet,
+    validation: SeriesSet | EventSet,
+    options: TrainingOptions,
+    folder: Path | None,
+) -> TrainingOutcome:
     began = time.perf_counter()
     keep_freed_memory()
     options = options.with_defaults().keeping(len(validation))
@@ -111,10 +123,10 @@ def train(
     epochs = ResumableEpochs(loader)
     rounds = -(-options.epochs_for(len(loader)) * len(loader) // len(epochs))
     module = LightningTask(task, options, rounds * len(epochs))
-    averaging, history = WeightAveraging(options.averaging), History(folder)
-    stopping = EarlyStopping(options, rounds, averaging, history)
-    progress = ProgressBar(stopping, rounds, len(epochs), "epoch" if len(epochs) == len(loader) else "round")
     messages: list[str] = []
+    averaging, history = WeightAveraging(options.averaging), History(folder)
+    stopping = EarlyStopping(options, rounds, averaging, history, messages)
+    progress = ProgressBar(stopping, rounds, len(epochs), "epoch" if len(epochs) == len(loader) else "round")
     checkpoint, resumed, interrupted = None, 0, False
     with listening() as request, quiet_lightning(), torch.random.fork_rng(devices=[]):
         signals = StopOnSignal(request)

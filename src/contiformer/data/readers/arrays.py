@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contiformer.data.conversion import as_matrix, as_times, plain
+from contiformer.data.conversion import DATES, TimeKind, as_matrix, as_times, only_kind, plain, time_kind
 from contiformer.data.errors import DataError
 from contiformer.data.series import Label, Series
 from contiformer.data.series_set import Schema, SeriesSet
@@ -63,7 +62,7 @@ def from_arrays(
         own = np.arange(length, dtype=np.float64) if given is None else given if given.ndim == 1 else given[n]
         series.append(Series.of(own[:end], matrix[:end], label=None if labels is None else plain(labels[n]), id=n))
     notes = {"trailing points without a value, taken as padding": padding}
-    schema = Schema(dates=_dated(given))
+    schema = _schema(None if given is None else time_kind(given.reshape(-1)))
     return SeriesSet(series, channels=channels, classes=_classes(series), schema=schema, notes=notes)
 
 
@@ -74,6 +73,7 @@ def from_list(
     if labels is not None and len(labels) != len(items):
         raise DataError(f"{len(labels)} labels for {len(items)} series", remedy="give one for each")
     series = []
+    kinds: dict[TimeKind, int] = {}
     for n, item in enumerate(items):
         label = None if labels is None else plain(labels[n])
         if isinstance(item, Series):
@@ -83,10 +83,9 @@ def from_list(
         matrix = as_matrix(item[1] if pair else item, f"values of series {n}")
         own = as_times(item[0], f"times of series {n}") if pair else np.arange(len(matrix), dtype=np.float64)
         series.append(Series.of(own, matrix, label=label, id=n))
-    dates = [isinstance(item, tuple) and len(item) == 2 and _dated(item[0]) for item in items]
-    if any(dates) and not all(dates):
-        raise DataError("some series have dates as times and some do not", remedy="use one kind of times")
-    schema = Schema(dates=bool(dates) and all(dates))
+        if len(own):
+            kinds.setdefault(time_kind(item[0]) if pair else "numbers", n)
+    schema = _schema(only_kind(kinds))
     return SeriesSet(series, channels=channels, classes=_classes(series), schema=schema)
 
 
@@ -101,9 +100,8 @@ def to_arrays(data: SeriesSet) -> tuple[NDArray[Any], NDArray[np.float64], NDArr
     return values, times, lengths
 
 
-def _dated(times: Any) -> bool:
-    some = np.asarray(times).reshape(-1)[:1]
-    return some.dtype.kind == "M" or (len(some) == 1 and isinstance(some[0], dt.date))
+def _schema(kind: TimeKind | None) -> Schema:
+    return Schema(dates=kind in DATES, time_kind=kind)
 
 
 def _classes(series: Sequence[Series]) -> list[Label] | None:

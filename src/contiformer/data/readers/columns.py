@@ -11,12 +11,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from contiformer.data.conversion import ZONED, TimeKind
 from contiformer.data.errors import DataError, PathText, did_you_mean
 
 T = TypeVar("T")
 #: Words for "not observed" in columns of text.
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
 
+_TRUTH = {"true": 1.0, "false": 0.0}
 _CLOCK = r"^(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?$"
 _ZONE = r"\d:\d\d.*(Z|[+-]\d\d:?\d\d)$"
 _NAIVE = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
@@ -130,34 +132,38 @@ def pick(frame: pl.DataFrame, name: str, place: Place) -> pl.Series:
     return frame[name]
 
 
-def words(column: pl.Series, place: Place) -> pl.Series:
+def words(column: pl.Series, place: Place, *, labels: bool = False) -> pl.Series:
     """A column of names or classes: whole numbers as they are, anything else as text; nothing is missing.
 
-    Numbers with a fraction stay numbers, missing ones (NaN) count as missing.
+    Numbers with a fraction stay numbers, missing ones (NaN) count as missing. Labels may be missing, or true and false.
     """
     kind = column.dtype
     if kind.is_nested() or kind in (pl.Binary, pl.Object):
         raise place.error(f"holds {kind}, not words or numbers", column=column.name, remedy="convert it")
     if kind.is_float():
         column = column.fill_nan(None)
-    place.refuse(column.is_null().to_numpy(), "is missing", column.name, "fill it in or remove the row")
+    if labels and kind in (pl.Boolean, pl.Null):
+        return column
+    if not labels:
+        place.refuse(column.is_null().to_numpy(), "is missing", column.name, "fill it in or remove the row")
     if kind == pl.Boolean:
         return column.cast(pl.Int64)
     return column if kind.is_numeric() else column.cast(pl.String)
 
 
-def numbers(column: pl.Series, place: Place) -> NDArray[np.floating[Any]]:
-    """float32 as it is, everything else as float64; NaN where missing."""
+def numbers(column: pl.Series, place: Place, remedy: str = "leave it empty if unknown") -> NDArray[np.floating[Any]]:
+    """float32 as it is, everything else as float64, true and false as 1 and 0; NaN where missing."""
     name = column.name
     if column.dtype == pl.String:
         words = column.str.strip_chars()
         words = words.set(words.is_in(list(MISSING)), None)
         parsed = words.cast(pl.Float64, strict=False)
+        truth = words.str.to_lowercase().replace_strict(_TRUTH, default=None, return_dtype=pl.Float64)
+        parsed = truth if truth.null_count() == words.null_count() else parsed
         bad = (parsed.is_null() & words.is_not_null()).to_numpy()
         if bad.any():
             at = first(bad)
-            problem = f"{_shown(column[at])} is not a number"
-            raise place.error(problem, at=at, column=name, remedy="leave it empty if unknown")
+            raise place.error(f"{_shown(column[at])} is not a number", at=at, column=name, remedy=remedy)
         column = parsed
     elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
         raise place.error(f"holds {column.dtype}, not numbers", column=name, remedy="convert it, or name other columns")
@@ -167,25 +173,33 @@ def numbers(column: pl.Series, place: Place) -> NDArray[np.floating[Any]]:
     return array
 
 
-def times(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], bool]:
-    """Numbers as they are, dates as seconds since 1970 in UTC, durations and clock times (hh:mm) as seconds.
+def times(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], TimeKind]:
+    """Numbers as they are, dates as seconds since 1970 in UTC, durations and clock times (hh:mm) as seconds; the kind.
 
-    Returns the times, and whether they are dates.
+    Dates without a time zone count as UTC.
     """
     name, kind = column.name, column.dtype
     place.refuse(column.is_null().to_numpy(), "the time is missing", name, "remove the row or fill it in")
-    dates = False
+    found: TimeKind = "numbers"
+    if kind in (pl.Categorical, pl.Enum):
+        column, kind = column.cast(pl.String), pl.String()
     if kind == pl.String:
-        array, dates = _from_text(column, place)
+        array, found = _from_text(column, place)
     elif kind.is_temporal():
-        dates = isinstance(kind, pl.Datetime | pl.Date)
+        found = _kind_of(kind)
         array = _microseconds(column) / 1e6
     elif kind.is_numeric():
         array = column.cast(pl.Float64).to_numpy()
     else:
         raise place.error(f"holds {kind}, not times", column=name, remedy="pass numbers or dates")
     place.refuse(~np.isfinite(array), "the time is not finite", name, "remove or repair the row")
-    return array, dates
+    return array, found
+
+
+def _kind_of(kind: pl.DataType) -> TimeKind:
+    if isinstance(kind, pl.Duration | pl.Time):
+        return "durations"
+    return ZONED if getattr(kind, "time_zone", None) is not None else "dates"
 
 
 def _microseconds(column: pl.Series) -> NDArray[np.float64]:
@@ -198,19 +212,19 @@ def _microseconds(column: pl.Series) -> NDArray[np.float64]:
     return column.cast(pl.Datetime("us")).cast(pl.Int64).to_numpy().astype(np.float64)
 
 
-def _from_text(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], bool]:
+def _from_text(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], TimeKind]:
     words = column.str.strip_chars()
     plain = words.cast(pl.Float64, strict=False)
     if plain.null_count() == 0:
-        return plain.to_numpy(), False
+        return plain.to_numpy(), "numbers"
     clock = words.str.contains(_CLOCK)
     if clock.all():
         parts = words.str.extract_groups(_CLOCK).struct.unnest().cast(pl.Float64).fill_null(0.0)
         hours, minutes, seconds = (parts.to_series(i).to_numpy() for i in range(3))
-        return 3600 * hours + 60 * minutes + seconds, False
+        return 3600 * hours + 60 * minutes + seconds, "durations"
     stamps = _from_dates(words, column.name, place)
     if stamps.null_count() == 0:
-        return _microseconds(stamps) / 1e6, True
+        return _microseconds(stamps) / 1e6, _kind_of(stamps.dtype)
     # whichever reading fits most rows is the one that was meant
     unread = max((plain.is_null(), ~clock, stamps.is_null()), key=lambda missed: -int(missed.sum()))
     at = first(unread.to_numpy())

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import as_datetimes, as_times, taken
-from contiformer.data.errors import DataError
+from contiformer.data.conversion import DATES, TimeKind, as_datetimes, as_times, taken
+from contiformer.data.errors import DataError, did_you_mean
+from contiformer.data.readers.categories import categories_in, expanded
 from contiformer.data.readers.columns import Place, as_polars, first, numbers, pick, times, words
-from contiformer.data.readers.duplicates import Policy, merge_rows, scatter
+from contiformer.data.readers.duplicates import Points, Policy, merge_rows, scatter
 from contiformer.data.series import Label, Series
 from contiformer.data.series_set import Schema, SeriesSet
 
@@ -31,7 +33,12 @@ Order = Literal["id", "appearance"]
 #: Key of the description in a Parquet file, and start of the comment line in a CSV file.
 KEY = "contiformer"
 _FORMAT = 1
-_TYPES: dict[str, Any] = {"str": pl.String, "int": pl.Int64, "float": pl.Float64}
+_NOT_STATIC = "a static feature is the same in all rows; name it in values= instead"
+_NO_NUMBER = (
+    "leave it empty if unknown; name columns of numbers in values=, of categories in categorical=, and if each row is "
+    "one measurement those of its name and value in variable= and value="
+)
+_TYPES: dict[str, Any] = {"str": pl.String, "int": pl.Int64, "float": pl.Float64, "bool": pl.Boolean}
 
 
 def from_frame(
@@ -45,6 +52,7 @@ def from_frame(
     label: str | None = None,
     static: Sequence[str] = (),
     channels: Sequence[str] | None = None,
+    categorical: Sequence[str] | Mapping[str, Sequence[str]] = (),
     duplicates: Policy = "error",
     order: Order = "id",
     place: Place | None = None,
@@ -55,11 +63,16 @@ def from_frame(
         frame: of polars or pandas, an Arrow table, or a dict of columns.
         time: column of the times: numbers, dates, or text that is one of them.
         id: column that tells which series a row belongs to; None: all rows are one series.
-        values: columns of the channels; by default all that have no other role.
-        variable, value: columns with the channel's name and its value, instead of ``values``.
+        values: columns of the channels; by default all that have no other role. With ``variable``: the channels to
+            read, all others are ignored.
+        variable, value: columns with the channel's name and its value.
         channels: with ``variable``, the names that can occur and their order; by default those that do, sorted.
-        label: column with the label, the same in all rows of a series. Words and whole numbers are classes.
+        label: column with the label, the same in all rows of a series. Words, whole numbers, true and false are
+            classes. A series whose rows are all empty has none.
         static: columns of features that are the same in all rows of a series, or empty.
+        categorical: columns among ``values`` and ``static`` that hold categories, beside those whose type says so: each
+            category becomes a channel or feature of 0 and 1, called as in ``ward=ICU``. Or a mapping from columns to
+            the categories that count, all others being none of them.
         duplicates: rows of one series at one time (for ``variable``: also of one channel): "error", or take their
             "mean", the "first", the "last", or "keep" them all (not with ``variable``).
         order: of the series: by "id", or of their first "appearance".
@@ -76,61 +89,104 @@ def from_frame(
         raise DataError(f"duplicates={duplicates!r} is unknown", remedy=f"use one of {', '.join(get_args(Policy))}")
     if order not in get_args(Order):
         raise DataError(f"order={order!r} is unknown", remedy=f"use one of {', '.join(get_args(Order))}")
-    if (variable is None) != (value is None) or (variable is not None and values is not None):
-        raise DataError("one of variable and value, or values as well", remedy="pass both, or values alone")
+    if (variable is None) != (value is None):
+        raise DataError("variable and value belong together", remedy="pass both variable= and value=, or none of them")
     if table.height == 0:
         raise place.error("the table has no rows")
-    stamps, dates = times(pick(table, time, place), place)
+    stamps, kind = times(pick(table, time, place), place)
     names, runs = _series_of(table, id, place)
-    rows = _Rows(names, runs, _sorting(runs, stamps), place)
-    runs, stamps = rows.runs, rows.sorted(stamps)
-
-    def complain(a: int, b: int) -> DataError:
-        what = "series and time" if codes is None else f"series, time and variable {names_here[codes[a]]!r}"
-        problem = f"repeats {what} of row {rows.original(a) + place.first_row}"
-        return place.error(problem, at=rows.original(b), remedy='pass duplicates="mean", "first" or "last"')
-
-    codes: NDArray[np.int64] | None = None
+    rows = _Rows(names, runs, stamps, _sorting(runs, stamps), place)
+    several = "" if id is not None else "; name the column that tells series apart in id= if there are several"
+    labels, classes = _labels(table, label, rows)
+    known = categories_in(frame, categorical)
+    unchanging, found = expanded(table, static, known, place)
+    features = [rows.constant(numbers(column, place, _NO_NUMBER), column.name) for column in unchanging]
+    together = np.stack(features, axis=1) if features else None
     if variable is not None and value is not None:
-        names_here, codes = _numbered(words(pick(table, variable, place), place), channels, place)
-        codes, measured = rows.sorted(codes), rows.sorted(numbers(pick(table, value, place), place))
-        points = scatter((runs, stamps), codes, measured, len(names_here), duplicates, complain)
+        wanted = channels if values is None else values
+        what = _numbered(words(pick(table, variable, place), place), wanted, place, others=values is not None)
+        rows, names_here, points = _from_long(pick(table, value, place), *what, rows, duplicates, several)
     else:
         roles = {time, id, label, *static}
-        names_here = list(values) if values is not None else [name for name in table.columns if name not in roles]
-        if not names_here:
+        asked = list(values) if values is not None else [name for name in table.columns if name not in roles]
+        if not asked:
             raise place.error("there is no column with values", remedy="name them in values=")
-        columns = [numbers(pick(table, name, place), place) for name in names_here]
-        narrow = all(column.dtype == np.float32 for column in columns)
-        matrix = np.empty((len(stamps), len(columns)), np.float32 if narrow else np.float64)
-        for n, column in enumerate(columns):
-            matrix[:, n] = rows.sorted(column)
-        points = merge_rows((runs, stamps), matrix, duplicates, complain)
-    notes = {f"rows merged at equal times, by {duplicates}": points.merged}
-    labels, classes = _labels(table, label, rows)
-    features = [rows.constant(numbers(pick(table, name, place), place), name) for name in static]
-    together = np.stack(features, axis=1) if features else None
-    at = stamps[points.first]
-    edges = np.searchsorted(runs[points.first], np.arange(len(names) + 1))
-    fixed = [None] * len(names) if together is None else together
+        shown, more = expanded(table, asked, known, place)
+        found |= more
+        names_here = [column.name for column in shown]
+        columns = [numbers(column, place, _NO_NUMBER + several) for column in shown]
+        points = _from_wide(columns, rows, duplicates, several)
+    unused = next((name for name in categorical if name not in found), None)
+    if unused is not None:
+        raise DataError(f"categorical= names {unused!r}", remedy="name it in values= or static= as well")
+    edges = np.searchsorted(rows.runs[points.first], np.arange(len(names) + 1))
+    at, fixed = rows.stamps[points.first], [None] * len(names) if together is None else together
     series = [
         Series(at[a:b], points.values[a:b], static=fixed[n], label=labels[n], id=names[n])
         for n, (a, b) in enumerate(itertools.pairwise(edges))
     ]
     if order == "id" and id is not None:
         series = [series[n] for n in pl.Series(names).arg_sort().to_list()]
-    schema = Schema(tuple(names_here), static=tuple(static), classes=classes, dates=dates)
-    return SeriesSet(series, schema=schema, notes=notes)
+    schema = Schema(
+        tuple(names_here),
+        static=tuple(column.name for column in unchanging),
+        classes=classes,
+        dates=kind in DATES,
+        time_kind=kind,
+        categories=tuple(found.items()),
+    )
+    return SeriesSet(series, schema=schema, notes={f"rows merged at equal times, by {duplicates}": points.merged})
+
+
+def _from_wide(columns: list[NDArray[Any]], rows: _Rows, duplicates: Policy, several: str) -> Points:
+    """Points from one column for each channel."""
+    narrow = all(column.dtype == np.float32 for column in columns)
+    matrix = np.empty((len(rows.runs), len(columns)), np.float32 if narrow else np.float64)
+    for n, column in enumerate(columns):
+        matrix[:, n] = rows.sorted(column)
+    complain = partial(rows.repeated, lambda _: "series and time", several)
+    return merge_rows((rows.runs, rows.stamps), matrix, duplicates, complain)
+
+
+def _from_long(
+    column: pl.Series, names: list[str], codes: NDArray[np.int64], rows: _Rows, duplicates: Policy, several: str
+) -> tuple[_Rows, list[str], Points]:
+    """The rows that are read, the channels, and points from one row for each value."""
+    read = codes >= 0
+    cells = column.to_frame().select(pl.when(pl.Series(read)).then(pl.col(column.name)))
+    remedy = "leave it empty if unknown, or name the variables to read in values="
+    measured = numbers(cells.to_series(), rows.place, remedy)
+    # a series without any of the channels stays a series, of one empty point
+    lacking = np.setdiff1d(rows.runs, rows.runs[rows.sorted(read)])
+    heads = np.searchsorted(rows.runs, lacking)
+    read[heads if rows.order is None else rows.order[heads]] = True
+    rows = rows if read.all() else rows.only(read)
+    which = np.maximum(rows.sorted(codes), 0)
+    complain = partial(rows.repeated, lambda at: f"series, time and variable {names[which[at]]!r}", several)
+    keys = (rows.runs, rows.stamps)
+    return rows, names, scatter(keys, which, rows.sorted(measured), len(names), duplicates, complain)
 
 
 class _Rows:
-    """Rows of a table sorted by series and time: ``runs`` has the number of the series of each."""
+    """Rows of a table sorted by series and time: ``runs`` has the number of the series of each, ``stamps`` its time."""
 
     def __init__(
-        self, names: list[Any], runs: NDArray[np.int64], order: NDArray[np.int64] | None, place: Place
+        self,
+        names: list[Any],
+        runs: NDArray[np.int64],
+        stamps: NDArray[np.float64],
+        order: NDArray[np.int64] | None,
+        place: Place,
     ) -> None:
         self.names, self.order, self.place = names, order, place
-        self.runs = self.sorted(runs)
+        self.runs, self.stamps = taken(runs, order), taken(stamps, order)
+
+    def only(self, used: NDArray[np.bool_]) -> _Rows:
+        """Some of the rows of the table."""
+        kept = self.sorted(used)
+        fewer = _Rows(self.names, self.runs[kept], self.stamps[kept], None, self.place)
+        fewer.order = np.flatnonzero(kept) if self.order is None else self.order[kept]
+        return fewer
 
     def sorted(self, column: NDArray[Any]) -> NDArray[Any]:
         """A column of the table in the order of the rows."""
@@ -140,7 +196,13 @@ class _Rows:
         """The position in the table."""
         return at if self.order is None else int(self.order[at])
 
-    def constant(self, column: NDArray[Any], name: str) -> NDArray[Any]:
+    def repeated(self, what: Callable[[int], str], several: str, a: int, b: int) -> DataError:
+        """The error for duplicates at two positions."""
+        problem = f"repeats {what(a)} of row {self.original(a) + self.place.first_row}"
+        remedy = f'pass duplicates="mean", "first" or "last"{several}'
+        return self.place.error(problem, at=self.original(b), remedy=remedy)
+
+    def constant(self, column: NDArray[Any], name: str, remedy: str = _NOT_STATIC) -> NDArray[Any]:
         """The one number of each series, NaN where all its rows are empty."""
         values = self.sorted(column)
         known = ~np.isnan(values)
@@ -151,7 +213,6 @@ class _Rows:
         if differs.any():
             position = first(differs)
             problem = f"changes within series {self.names[self.runs[position]]!r}"
-            remedy = "a static feature is the same in all rows; name it in values= instead"
             raise self.place.error(problem, at=self.original(position), column=name, remedy=remedy)
         return result
 
@@ -183,11 +244,19 @@ def _sorting(runs: NDArray[np.int64], stamps: NDArray[np.float64]) -> NDArray[np
     return np.lexsort((stamps, runs))
 
 
-def _numbered(column: pl.Series, channels: Sequence[str] | None, place: Place) -> tuple[list[str], NDArray[np.int64]]:
-    """The channels, and the number of each row's."""
+def _numbered(
+    column: pl.Series, channels: Sequence[str] | None, place: Place, others: bool
+) -> tuple[list[str], NDArray[np.int64]]:
+    """The channels, and the number of each row's, -1 of those that are none of them where ``others`` are allowed."""
     text = column.cast(pl.String)
     known = text.unique().sort() if channels is None else pl.Series(list(channels), dtype=pl.String)
     strange = ~text.is_in(known.to_list()).to_numpy()
+    if others:
+        if strange.all():
+            remedy = did_you_mean(known[0] if len(known) else "", text.unique().sort().to_list())
+            raise place.error("holds none of the variables of values=", column=column.name, remedy=remedy)
+        numbers = text.replace_strict(known, list(range(len(known))), default=-1, return_dtype=pl.Int64)
+        return known.to_list(), numbers.to_numpy()
     if strange.any():
         at = first(strange)
         problem = f"{text[at]!r} is none of the channels"
@@ -199,12 +268,12 @@ def _labels(table: pl.DataFrame, name: str | None, rows: _Rows) -> tuple[list[La
     """One label for each series, and the classes unless the labels are numbers with a fraction."""
     if name is None:
         return [None] * len(rows.names), None
-    column = words(pick(table, name, rows.place), rows.place)
-    codes = column.rank("dense").to_numpy().astype(np.float64)
-    own = rows.constant(codes, name)
-    known = column.unique().sort().to_list()
-    labels: list[Label | None] = [known[int(code) - 1] for code in own]
-    return labels, None if column.dtype.is_float() else tuple(known)
+    column = words(pick(table, name, rows.place), rows.place, labels=True)
+    known = column.drop_nulls().unique().sort()
+    codes = column.replace_strict(known, list(range(len(known))), default=None, return_dtype=pl.Float64)
+    own = rows.constant(codes.fill_null(float("nan")).to_numpy(), name, "the label is the same in all rows of a series")
+    labels: list[Label | None] = [None if np.isnan(code) else known[int(code)] for code in own]
+    return labels, None if column.dtype.is_float() else tuple(known.to_list())
 
 
 def to_frame(data: SeriesSet) -> pl.DataFrame:
@@ -325,6 +394,8 @@ def _makes_sense(schema: Schema, types: Any) -> bool:
         and all(isinstance(label, str | int | float) for label in classes)
         and isinstance(schema.dates, bool)
         and isinstance(schema.time_unit, str | None)
+        and schema.time_kind in (None, *get_args(TimeKind))
+        and isinstance(schema.categories, tuple)
         and isinstance(types, dict)
         and all(isinstance(kind, str | None) for kind in types.values())
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from jaxtyping import Int64
 
 from contiformer.data.errors import DataError, PathText, naming_file
 from contiformer.data.files import write_bytes
+from contiformer.data.readers.categories import as_text, columns_behind
 from contiformer.data.readers.columns import Place, guarded, pick, words
 from contiformer.data.readers.frames import KEY, describe, from_frame, read_described, to_frame
 from contiformer.data.series import Series
@@ -100,8 +102,8 @@ def scan_parquet(path: PathText, *, time: str, id: str, block_points: int = BLOC
     label = roles.get("label")
     if label is not None and schema.classes is not None:
         # one block need not have all classes
-        every = pl.concat([words(source.scan(file, [label]), Place(file)) for file in files])
-        schema = replace(schema, classes=tuple(every.unique().sort().to_list()))
+        every = pl.concat([words(source.scan(file, [label]), Place(file), labels=True) for file in files])
+        schema = replace(schema, classes=tuple(every.drop_nulls().unique().sort().to_list()))
     return SeriesSet(source, schema=schema, notes=source.notes)
 
 
@@ -117,11 +119,13 @@ class ParquetSource:
         self.blocks = self._make_blocks(block_points)
         self._first = np.searchsorted(self.blocks, np.arange(self.blocks[-1] + 2))
         # every block has the channels of the whole, also where it lacks some or a file has them in another order
+        schema = self.block(0).schema
         if "variable" in roles:
-            names = [words(self.scan(file, [roles["variable"]]), Place(file)).cast(pl.String) for file in files]
-            self.roles = {"channels": pl.concat(names).unique().sort().to_list(), **roles}
+            self.roles = {"channels": self._texts(roles["variable"]), **roles}
         else:
-            self.roles = {"values": list(self.block(0).channels), **roles}
+            self.roles = {"values": columns_behind(schema.channels, schema.categories), **roles}
+        if not isinstance(roles.get("categorical"), Mapping):
+            self.roles["categorical"] = {name: self._texts(name) for name, _ in schema.categories}
         self._kept.clear()
 
     def __len__(self) -> int:
@@ -165,6 +169,11 @@ class ParquetSource:
     def scan(self, file: Path, columns: list[str]) -> pl.Series:
         """One column of a file: the different values in it."""
         return guarded(lambda: self._lazy(file).select(pl.col(columns).unique()).collect(), file).to_series()
+
+    def _texts(self, column: str) -> list[str]:
+        """The different texts in a column of all files, sorted."""
+        every = pl.concat([as_text(self.scan(file, [column])) for file in self.files])
+        return every.drop_nulls().unique().sort().to_list()
 
     def _lazy(self, file: Path) -> pl.LazyFrame:
         return pl.scan_parquet(file, glob=False, hive_partitioning=self.partitioned)

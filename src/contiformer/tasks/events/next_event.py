@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from contiformer.paths.quadrature import gauss_legendre, running_integrals
-from contiformer.tasks.events.intensity import IntensityModel, Memory, PerEvent
+from contiformer.tasks.events.intensity import IntensityModel, Memory, PerEvent, PerMoment
 
 #: The first piece of the wait that is integrated over, and the longest wait that is looked at, in mean waits.
 _SHORTEST, _LONGEST = 2.0**-8, 2.0**40
@@ -20,6 +20,7 @@ _AT_ONCE = 2**22
 #: Pieces in which the bound is looked for: the first one in mean waits, and how much longer each next one is.
 _FIRST_PIECE, _LONGER = 2.0**-6, 1.5
 _MOST_TRIES = 1_000_000
+_LOG_2 = math.log(2.0)
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,14 @@ class NextEvent:
         mass: the probability that there is a next event at all (1 unless the intensity dies out).
         kinds: ``λ_k / λ`` at the expected time, the paper's rule.
         mixture: the probability of each type over all waits, ``∫ λ_k(s) / λ(s) p(s) ds / ∫ p(s) ds``, where asked for.
+        median: the median wait, given that there is a next event, to three digits, where asked for.
     """
 
     mean: PerEvent
     mass: PerEvent
     kinds: Float[Tensor, "batch events types"]
     mixture: Float[Tensor, "batch events types"] | None = None
+    median: PerEvent | None = None
 
 
 def _edges(grid: Grid) -> list[float]:
@@ -67,7 +70,9 @@ def _edges(grid: Grid) -> list[float]:
     return [0.0] + [_SHORTEST * 2.0 ** (n / grid.per_doubling) for n in range(int(doublings * grid.per_doubling) + 1)]
 
 
-def expect(model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture: bool = False) -> NextEvent:
+def expect(
+    model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture: bool = False, median: bool = False
+) -> NextEvent:
     """Integrate over the wait until nothing is left: ``E[s] = ∫_0^∞ exp(-Λ(s)) ds`` for a proper law.
 
     Where the intensity dies out, a share ``exp(-Λ(∞))`` of the probability has no next event; the mean is then that of
@@ -81,10 +86,10 @@ def expect(model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture:
     at_once = max(1, _AT_ONCE // max(1, batch * events * grid.nodes * model.width))
     at_once = min(at_once, model.pieces_at_once)
     hazard = torch.zeros(batch, events, dtype=dtype, device=device)
-    mean, kinds = torch.zeros_like(hazard), None
+    mean, kinds, middle = torch.zeros_like(hazard), None, torch.zeros_like(hazard)
     for first in range(0, len(edges) - 1, at_once):
         ends = edges[first : first + at_once + 1]
-        length = ends.diff().unsqueeze(-1)
+        length, begun = ends.diff().unsqueeze(-1), hazard
         moments = (ends[:-1, None] + length * x).flatten().expand(batch, events, -1)
         rate = model.total(memory, moments).unflatten(-1, (-1, grid.nodes))
         closed = model.integral(memory, torch.cat([moments, ends[-1:].expand(batch, events, 1)], -1))
@@ -99,20 +104,37 @@ def expect(model: IntensityModel, memory: Memory, grid: Grid = FINE, *, mixture:
         if mixture:
             part = torch.einsum("bem,bemk->bek", density, model.log_rates(memory, moments).softmax(-1))
             kinds = part if kinds is None else kinds + part
+        if median:
+            passed = torch.cat([begun.unsqueeze(-1), inner.flatten(2), hazard.unsqueeze(-1)], -1)
+            times = torch.cat([ends[:1].expand(batch, events, 1), moments, ends[-1:].expand(batch, events, 1)], -1)
+            middle = torch.where((begun < _LOG_2) & (hazard >= _LOG_2), _crossing(times, passed), middle)
         if not bool((hazard.detach() < -math.log(grid.left)).any()):
             break
     mass = -torch.expm1(-hazard)
     safe = mass.clamp(min=torch.finfo(dtype).tiny)
     mean = mean / safe
     at_mean = model.log_rates(memory, mean.unsqueeze(-1)).squeeze(2).softmax(-1)
-    return NextEvent(mean, mass, at_mean, None if kinds is None else kinds / safe.unsqueeze(-1))
+    if median and bool((mass < 0.999).any()):
+        # an intensity that dies out has no such median on the way
+        middle = torch.where(mass < 0.999, quantile(model, memory, mass / 2, steps=12), middle)
+        middle = torch.where(middle.isinf(), mean, middle)
+    mixed = None if kinds is None else kinds / safe.unsqueeze(-1)
+    return NextEvent(mean, mass, at_mean, mixed, middle if median else None)
 
 
-def quantile(model: IntensityModel, memory: Memory, level: float = 0.5, steps: int = 40) -> PerEvent:
+def _crossing(times: PerMoment, hazard: PerMoment) -> PerEvent:
+    """When the integrated intensity passes log 2, linearly between moments; anything where it does not."""
+    after = (hazard < _LOG_2).sum(-1, keepdim=True).clamp(1, times.shape[-1] - 1)
+    (t0, t1), (h0, h1) = ([x.gather(-1, at) for at in (after - 1, after)] for x in (times, hazard))
+    share = (_LOG_2 - h0) / (h1 - h0).clamp(min=torch.finfo(h0.dtype).tiny)
+    return (t0 + share.clamp(0, 1) * (t1 - t0)).squeeze(-1)
+
+
+def quantile(model: IntensityModel, memory: Memory, level: float | PerEvent = 0.5, steps: int = 40) -> PerEvent:
     """The wait until which the next event has come with this probability; infinite where that never happens."""
     some = next(iter(memory.rows.values()))
     dtype = _dtype_of(model, some)
-    wanted = -torch.log1p(-torch.tensor(level, dtype=dtype))
+    wanted = -torch.log1p(-torch.as_tensor(level, dtype=dtype, device=some.device))
     low = torch.zeros(some.shape[:2], dtype=dtype, device=some.device)
     high, below = torch.full_like(low, torch.inf), torch.zeros_like(low)
     for start, stop in pairwise(_edges(FINE)):
@@ -130,6 +152,15 @@ def quantile(model: IntensityModel, memory: Memory, level: float = 0.5, steps: i
         passed = below + _hazard(model, memory, begin, middle) >= wanted
         low, high = torch.where(passed, low, middle), torch.where(passed, middle, high)
     return torch.where(never, torch.inf, (low + high) / 2)
+
+
+def chance_within(model: IntensityModel, memory: Memory, wait: float) -> PerEvent:
+    """The probability that the next event comes within ``wait``, ``1 - exp(-Λ(wait))``."""
+    some = next(iter(memory.rows.values()))
+    hazard = torch.zeros(some.shape[:2], dtype=_dtype_of(model, some), device=some.device)
+    for start, stop in pairwise([*(edge for edge in _edges(FINE) if edge < wait), wait]):
+        hazard = hazard + _hazard(model, memory, torch.full_like(hazard, start), torch.full_like(hazard, stop))
+    return -torch.expm1(-hazard)
 
 
 @torch.no_grad()

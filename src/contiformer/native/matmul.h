@@ -1,0 +1,81 @@
+/* Products of small matrices. A sum over k runs in the same order for any number of rows, so values do not depend on who else
+   is there. */
+
+#ifndef CONTIFORMER_MATMUL_H
+#define CONTIFORMER_MATMUL_H
+
+#include "common.h"
+
+/* 6 rows of 2 vectors are the sums that 16 registers can hold beside what is added to them. */
+#define ROWS 6
+
+/* `count` rows and `vectors` vectors of c = start + x y, both constants; the sums run over k in order */
+#define TILE_LOOPS(Vector, per, count, many)                                                                                \
+    Vector sum[12] = {{0}};                                                                                                 \
+    if (start) UNROLL for (int r = 0; r < (count); r++)                                                                     \
+        UNROLL for (int v = 0; v < (many); v++) sum[r * (many) + v] = *(const Vector *)(start + r * start_row + v * (per)); \
+    for (long k = 0; k < inner; k++) {                                                                                      \
+        UNROLL for (int r = 0; r < (count); r++) {                                                                          \
+            const float factor = x[r * row + k * along];                                                                    \
+            UNROLL for (int v = 0; v < (many); v++)                                                                         \
+                sum[r * (many) + v] += factor * *(const Vector *)(y + k * y_row + v * (per));                               \
+        }                                                                                                                   \
+    }                                                                                                                       \
+    UNROLL for (int r = 0; r < (count); r++)                                                                                \
+        UNROLL for (int v = 0; v < (many); v++) *(Vector *)(c + r * c_row + v * (per)) = sum[r * (many) + v];
+
+INLINE void tile(
+    const int count, const int vectors, long inner, const float *x, long row, long along, const float *y, long y_row,
+    const float *start, long start_row, float *c, long c_row
+) {
+    if (vectors == 2) {
+        TILE_LOOPS(Pair, 2 * LANES, count, 1)
+    } else {
+        TILE_LOOPS(Lanes, LANES, count, vectors)
+    }
+}
+
+#define TILES(count, vectors) tile(count, vectors, inner, x, row, along, y, y_row, start, start_row, c, c_row)
+
+/* All rows of `vectors` vectors of columns, `most` at a time. */
+INLINE void panel(
+    const int most, const int vectors, long rows, long inner, const float *x, long row, long along, const float *y, long y_row,
+    const float *start, long start_row, float *c, long c_row
+) {
+    for (; rows >= most; rows -= most, x += most * row, c += most * c_row, start += start ? most * start_row : 0)
+        TILES(most, vectors);
+    switch (rows) {
+    case 5: TILES(5, vectors); break;
+    case 4: TILES(4, vectors); break;
+    case 3: TILES(3, vectors); break;
+    case 2: TILES(2, vectors); break;
+    case 1: TILES(1, vectors);
+    }
+}
+
+typedef struct {
+    const float *at;
+    long row, along;
+} Matrix;
+
+/* c [rows, columns] = start + x y with x[r][k] at x.at[r * x.row + k * x.along], so that transposes of x cost nothing, and
+   y [inner, columns]. Columns are rounded up to whole vectors, which y and c must have room for. start NULL: zeros. */
+DISPATCH static void multiply(
+    long rows, long columns, long inner, Matrix m, const float *y, long y_row, const float *start, long start_row, float *c,
+    long c_row
+) {
+    const float *x = m.at;
+    const long row = m.row, along = m.along;
+    for (long left; (left = (columns + LANES - 1) / LANES) > 0;) {
+        const int vectors = left == 1 ? 1 : left == 3 ? 3 : 2;
+        if (vectors == 3)
+            panel(4, 3, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
+        else if (vectors == 2)
+            panel(ROWS, 2, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
+        else
+            panel(ROWS, 1, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
+        columns -= vectors * LANES, y += vectors * LANES, c += vectors * LANES, start += start ? vectors * LANES : 0;
+    }
+}
+
+#endif
