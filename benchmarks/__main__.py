@@ -82,13 +82,11 @@ def attention(
     if output is None and not quick and not shapes:
         output = RESULTS
     if resolution:
-        lines = degrees.measure(
-            degrees.QUICK_SEEDS if quick else degrees.SEEDS, lambda text: typer.echo(text, err=True)
-        )
-        title = "Errors of the output relative to its scale, by degree"
-        document = degrees.document(lines)
+        seeds = degrees.QUICK_SEEDS if quick else degrees.SEEDS
+        lines = degrees.measure(seeds, lambda text: typer.echo(text, err=True))
         path = None if output is None else output / "attention-resolution.json"
-        _finish(document, path, as_json, title, degrees.HEADS, degrees.table(lines))
+        title = "Errors of the output relative to its scale: quantiles, and the largest among the resolved"
+        _finish(degrees.document(lines), path, as_json, title, degrees.HEADS, degrees.table(lines))
         raise typer.Exit(int(any(line.largest_error >= degrees.LIMIT for line in lines)))
     plan = benchmark.plan(quick=quick, pairwise=pairwise, threads=threads, shapes=shapes)
     with report.Progress(plan) as progress:

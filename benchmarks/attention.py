@@ -25,7 +25,7 @@ SEEDS, QUICK_SEEDS = 8, 2
 #: Repeats of every seed, however long they take.
 AT_LEAST = 2
 #: The paper's algorithm is timed up to so many pairs; beyond so many the error is that of the first seed.
-PAIRWISE_PAIRS, ORACLE_PAIRS = 200_000, 10_000_000
+PAIRWISE_PAIRS, QUICK_PAIRWISE_PAIRS, ORACLE_PAIRS = 200_000, 20_000, 10_000_000
 
 Notify = Callable[[str], None]
 
@@ -122,7 +122,7 @@ class Plan:
 
     shapes: Mapping[Shape, tuple[Contender, ...]]
     seeds: int
-    pairwise: bool
+    pairwise_pairs: int
     budget: float
     pairwise_budget: float
     growth_lengths: tuple[int, ...]
@@ -148,7 +148,7 @@ def plan(
     return Plan(
         shapes=chosen,
         seeds=QUICK_SEEDS if quick else SEEDS,
-        pairwise=pairwise,
+        pairwise_pairs=0 if not pairwise else QUICK_PAIRWISE_PAIRS if quick else PAIRWISE_PAIRS,
         budget=QUICK_BUDGET if quick else BUDGET,
         pairwise_budget=0.0 if quick else PAIRWISE_BUDGET,
         growth_lengths=() if shapes else QUICK_GROWTH if quick else FULL_GROWTH,
@@ -203,7 +203,7 @@ def run(plan: Plan, notify: Notify = lambda _: None) -> Results:
             notify(f"{row.shape}: memory, pairwise")
         peak = cost_in_fresh_process(Job(row.contender, row.shape, threads=plan.threads)).peak_mb
         rows[number] = replace(row, peak_mb=peak)
-        if plan.pairwise and row.contender == "ours" and row.shape.pairs <= PAIRWISE_PAIRS:
+        if row.contender == "ours" and row.shape.pairs <= plan.pairwise_pairs:
             runner = runner or PairwiseRunner.probe(plan.threads)
             rows[number], note = with_pairwise(rows[number], runner, plan.pairwise_budget)
             notes += [note] if note else []

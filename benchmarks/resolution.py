@@ -22,7 +22,7 @@ from contiformer.nn import ContinuousAttention
 
 #: The output's error of a sequence that counts as resolved stays below this.
 LIMIT = 1e-3
-SHAPES = (Shape(2, 30), Shape(2, 100), Shape(2, 60, 16, 2), Shape(2, 200, 128, 8))
+SHAPES = (Shape(2, 30), Shape(2, 100), Shape(2, 60, 16, 2), Shape(8, 100, 128, 8))
 SEEDS, QUICK_SEEDS = 8, 1
 SPANS, SCALES = (1.0, 1.5), (1.0, 3.0)
 DEGREES = (5, 7, 15)
@@ -39,7 +39,7 @@ HEADS = (
 )
 
 PROTOCOL = (
-    "ContinuousAttention in float32 on two sequences of 30 to 200 observations, widths 16, 32 and 128, times "
+    "ContinuousAttention in float32 on sequences of 30 to 100 observations, widths 16, 32 and 128, times "
     "sorted uniform in [0, 1] or [0, 1.5], fields as they are drawn and with all matrices and the norm's gain times 3; "
     f"truth: float64 at degree {ORACLE}. error: largest difference of a sequence's output divided by its largest "
     "output; tail: last coefficients of its trajectories relative to their size; by the listing. auto: degree='auto', "
