@@ -66,7 +66,7 @@ def state_after(bias):
     width = len(bias)
     parameters = (torch.zeros(2, width, width), torch.zeros(2, 1, width), bias.expand(2, 1, width), None, None)
     times, pieces = torch.zeros(1, 1, dtype=torch.float64), Pieces(torch.tensor([[0.0, 1.0]], dtype=torch.float64))
-    clock = kernel._Clock(times, pieces, None, False, 1, 1, (None, 2.0, -1.0), (kernel.Level(2, 1.0),))
+    clock = kernel._Clock(times, pieces, None, False, 1, (None, 2.0, -1.0), (kernel.Level(2, 1.0),))
     series, _, _ = kernel._Trajectories.apply(torch.zeros(2, 1, 1, width), *parameters, clock)
     return series.sum(-2).flatten()
 

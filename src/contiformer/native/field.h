@@ -17,21 +17,24 @@
 #define GROUP 6
 /* Widths are a multiple of LANES. */
 
-/* y += x M for x, y [count, d] and M [d, d] */
-INLINE void add_products(long count, long d, const float *x, const float *M, float *y) {
-    multiply(count, d, d, (Matrix){x, d, 1}, M, d, y, d, y, d);
+/* y += x M for x, y [count, d], part by part of their width, and M [d / part, part, part] */
+INLINE void add_products(long count, long d, long part, const float *x, const float *M, float *y) {
+    for (long j = 0; j < d; j += part)
+        multiply(count, part, part, (Matrix){x + j, d, 1}, M + j * part, part, y + j, d, y + j, d);
 }
 
 /* M += x^T g for x, g [rows, d] */
-INLINE void add_outer_products(long rows, long d, const float *x, const float *g, float *M) {
-    multiply(d, d, rows, (Matrix){x, 1, d}, g, d, M, d, M, d);
+INLINE void add_outer_products(long rows, long d, long part, const float *x, const float *g, float *M) {
+    for (long j = 0; j < d; j += part)
+        multiply(part, part, rows, (Matrix){x + j, 1, d}, g + j, d, M + j * part, part, M + j * part, part);
 }
 
 /* One field, and where the gradients of its parameters are added. */
 typedef struct {
-    long width;
+    /* a part of the width does not see the others, nor does its norm */
+    long width, part;
     float floor, amplitude, offset;
-    /* matrix [width, width], its transpose, and slope, bias, gain, shift [width] */
+    /* matrix [parts, part, part], its transposes, and slope, bias, gain, shift [width] */
     const float *matrix, *transposed, *slope, *bias, *gain, *shift;
     float *g_matrix, *g_slope, *g_bias, *g_gain, *g_shift;
 } Field;
@@ -39,9 +42,9 @@ typedef struct {
 /* Told to the compiler: no row of a width that is a multiple of LANES leaves a rest. */
 #define WIDTH(of) ((of)->width / LANES * LANES)
 
-/* What one evaluation of a group leaves for its adjoint: x, n, y [count, d]. */
+/* What one evaluation of a group leaves for its adjoint: x, n, y [count, d], and the lengths [count, parts]. */
 typedef struct {
-    float *x, *n, *y, length[GROUP], time[GROUP];
+    float *x, *n, *y, *length, time[GROUP];
 } Stage;
 
 /* The field at out->x and the times of out. */
@@ -54,21 +57,23 @@ INLINE void evaluate(const int count, const Field *f, Stage *out) {
 #pragma omp simd
         for (long j = 0; j < d; j++) z[j] = bias[j] + slope[j] * t;
     }
-    add_products(count, d, out->x, f->matrix, out->n);
+    add_products(count, d, f->part, out->x, f->matrix, out->n);
+    const long part = f->part / LANES * LANES;
     for (int r = 0; r < count; r++) {
         float *restrict z = out->n + r * d, *restrict y = out->y + r * d;
         if (f->floor >= 0) {
             const float *gain = f->gain, *shift = f->shift;
-            float square = f->floor * f->floor;
+            float *length = out->length + r * (d / part);
+            for (long from = 0; from < d; from += part) {
+                float square = f->floor * f->floor;
 #pragma omp simd reduction(+ : square)
-            for (long j = 0; j < d; j++) square += z[j] * z[j];
-            const float length = sqrtf(square), inverse = 1.0f / length;
-            out->length[r] = length;
+                for (long j = from; j < from + part; j++) square += z[j] * z[j];
+                const float inverse = 1.0f / (*length++ = sqrtf(square));
 #pragma omp simd
-            for (long j = 0; j < d; j++) {
-                z[j] *= inverse;
-                y[j] = exp_begun(-(shift[j] + gain[j] * z[j]));
+                for (long j = from; j < from + part; j++) z[j] *= inverse;
             }
+#pragma omp simd
+            for (long j = 0; j < d; j++) y[j] = exp_begun(-(shift[j] + gain[j] * z[j]));
         } else {
 #pragma omp simd
             for (long j = 0; j < d; j++) y[j] = exp_begun(-z[j]);
@@ -82,29 +87,31 @@ INLINE void evaluate(const int count, const Field *f, Stage *out) {
 INLINE void pull_back(
     const int count, const Field *f, const Stage *at, const float *g, float *inner, float *gz, float *gx
 ) {
-    const long d = WIDTH(f);
+    const long d = WIDTH(f), part = f->part / LANES * LANES;
     for (int r = 0; r < count; r++) {
         const float *restrict n = at->n + r * d, *restrict y = at->y + r * d, *restrict from = g + r * d;
         float *restrict i = inner + r * d, *restrict z = gz + r * d;
         if (f->floor >= 0) {
-            const float *restrict gain = f->gain;
-            float along = 0;
+            const float *restrict gain = f->gain, *length = at->length + r * (d / part);
+            for (long first = 0; first < d; first += part) {
+                float along = 0;
 #pragma omp simd reduction(+ : along)
-            for (long j = 0; j < d; j++) {
-                i[j] = f->amplitude * from[j] * y[j] * (1.0f - y[j]);
-                z[j] = i[j] * gain[j];
-                along += z[j] * n[j];
-            }
-            const float inverse = 1.0f / at->length[r];
+                for (long j = first; j < first + part; j++) {
+                    i[j] = f->amplitude * from[j] * y[j] * (1.0f - y[j]);
+                    z[j] = i[j] * gain[j];
+                    along += z[j] * n[j];
+                }
+                const float inverse = 1.0f / *length++;
 #pragma omp simd
-            for (long j = 0; j < d; j++) z[j] = (z[j] - along * n[j]) * inverse;
+                for (long j = first; j < first + part; j++) z[j] = (z[j] - along * n[j]) * inverse;
+            }
         } else {
 #pragma omp simd
             for (long j = 0; j < d; j++) z[j] = i[j] = f->amplitude * from[j] * y[j] * (1.0f - y[j]);
         }
     }
     memset(gx, 0, count * d * sizeof(float));
-    add_products(count, d, gz, f->transposed, gx);
+    add_products(count, d, f->part, gz, f->transposed, gx);
 }
 
 /* Add what the evaluations of some stages contribute to the gradients of the parameters; their x, n, inner and gz follow
@@ -113,7 +120,7 @@ INLINE void add_parameters(
     const int count, const Field *f, const Stage *stage, const float *inner, const float *gz, int stages
 ) {
     const long d = WIDTH(f), rows = (long)stages * count;
-    add_outer_products(rows, d, stage->x, gz, f->g_matrix);
+    add_outer_products(rows, d, f->part, stage->x, gz, f->g_matrix);
     float *g_slope = f->g_slope, *g_bias = f->g_bias;
     for (long j = 0; j < d; j += LANES) {
         Lanes bias = AT(g_bias, j), slope = AT(g_slope, j);
@@ -143,8 +150,8 @@ typedef struct {
     float *group;
 } Sums;
 
-static int make_sums(Sums *sums, long width) {
-    sums->numbers = (width + 4) * width;
+static int make_sums(Sums *sums, long width, long part) {
+    sums->numbers = (part + 4) * width;
     sums->all = calloc(sums->numbers, sizeof(double) + sizeof(float));
     if (!sums->all) return 1;
     sums->group = (float *)(sums->all + sums->numbers);
@@ -153,7 +160,7 @@ static int make_sums(Sums *sums, long width) {
 
 /* The field with its gradients in the sums of a group. */
 INLINE Field summed_in(const Sums *sums, Field f) {
-    float *rows = sums->group + f.width * f.width;
+    float *rows = sums->group + f.width * f.part;
     f.g_matrix = sums->group, f.g_slope = rows, f.g_bias = rows + f.width;
     f.g_gain = rows + 2 * f.width, f.g_shift = rows + 3 * f.width;
     return f;
@@ -169,7 +176,7 @@ INLINE void hand_over(Sums *sums, const Field *f) {
     const long d = f->width;
     float *const to[] = {f->g_slope, f->g_bias, f->g_gain, f->g_shift};
     const double *from = sums->all;
-    for (long j = 0; j < d * d; j++) f->g_matrix[j] = (float)*from++;
+    for (long j = 0; j < d * f->part; j++) f->g_matrix[j] = (float)*from++;
     for (int row = 0; row < (f->floor < 0 ? 2 : 4); row++)
         for (long j = 0; j < d; j++) to[row][j] = (float)*from++;
     memset(sums->all, 0, sums->numbers * sizeof(double));
@@ -220,7 +227,7 @@ typedef struct {
 } Walk;
 
 INLINE long walk_size(long width, long substeps) {
-    return (6 * STAGES + substeps + 3) * GROUP * width;
+    return (6 * STAGES + substeps + 3) * GROUP * width + STAGES * GROUP * (width / LANES);
 }
 
 /* Takes its arrays from so many numbers at m. */
@@ -235,7 +242,8 @@ INLINE void place_walk(Walk *walk, float *m, long width, long substeps) {
     walk->path = m, m += substeps * all;
     walk->x = m, m += all;
     walk->lambda = m, m += all;
-    walk->g = m;
+    walk->g = m, m += all;
+    for (int s = 0; s < STAGES; s++, m += GROUP * (width / LANES)) walk->stage[s].length = m;
 }
 
 /* Stages of a group of this size follow each other without gaps. */

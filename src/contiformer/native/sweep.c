@@ -9,9 +9,9 @@
 #include "field.h"
 
 typedef struct {
-    /* Sizes; a piece has per_piece steps between nodes, and twice its nodes as terms. A state is one of `groups` parts of all
-       keys or of all values, `heads` heads wide, with a field of its own. */
-    long states, batch, obs, width, heads, groups, nodes, substeps, per_piece;
+    /* Sizes; a piece has per_piece steps between nodes, and twice its nodes as terms. The states are keys and values, each with a
+       field of its own, which works on `part` of the width at a time. */
+    long states, batch, obs, width, part, heads, nodes, substeps, per_piece;
     int causal;
     /* the items to be solved, each a trajectory (state, sequence, observation), in order; NULL: all of them. The others are
        not written. */
@@ -22,11 +22,11 @@ typedef struct {
        initial [states, batch, obs, width]; basis [terms, terms] from values and slopes at a piece's nodes to its series */
     const double *times, *grid, *half;
     const float *initial, *basis;
-    /* matrix [states, width, width], its transpose, and slope, bias, gain, shift [states, width] */
+    /* matrix [states, parts, part, part], its transposes, and slope, bias, gain, shift [states, width] */
     const float *matrix, *transposed, *slope, *bias, *gain, *shift;
     /* values at the nodes [states, batch, obs, nodes, width], kept for the backward pass */
     float *values;
-    /* of keys and of values: series [batch, groups * heads, obs, pieces, terms, width / heads], and their gradients */
+    /* of keys and of values: series [batch, heads, obs, pieces, terms, width / heads], and their gradients */
     float *key_series, *value_series;
     const float *g_key_series, *g_value_series;
     /* sums of squares [3, states, batch, obs, pieces]: of the last two coefficients together, of all, and of the initial value;
@@ -39,12 +39,12 @@ typedef struct {
 /* The field of one of the states. */
 INLINE Field field_of(const Sweep *w, long state) {
     const long d = w->width, at = state * d;
-    Field f = {.width = d, .floor = w->floor, .amplitude = w->amplitude, .offset = w->offset};
-    f.matrix = w->matrix + at * d, f.slope = w->slope + at, f.bias = w->bias + at;
+    Field f = {.width = d, .part = w->part, .floor = w->floor, .amplitude = w->amplitude, .offset = w->offset};
+    f.matrix = w->matrix + at * w->part, f.slope = w->slope + at, f.bias = w->bias + at;
     if (w->gain) f.gain = w->gain + at, f.shift = w->shift + at;
     if (!w->g_matrix) return f;
-    f.transposed = w->transposed + at * d;
-    f.g_matrix = w->g_matrix + at * d, f.g_slope = w->g_slope + at, f.g_bias = w->g_bias + at;
+    f.transposed = w->transposed + at * w->part;
+    f.g_matrix = w->g_matrix + at * w->part, f.g_slope = w->g_slope + at, f.g_bias = w->g_bias + at;
     if (w->g_gain) f.g_gain = w->g_gain + at, f.g_shift = w->g_shift + at;
     return f;
 }
@@ -86,12 +86,12 @@ INLINE long first_node(const Sweep *w, long b, double time) {
 /* Where the series of head h of a trajectory begins, among those of the keys or of the values. */
 INLINE long place(const Sweep *w, long row, long h) {
     const long pieces = (w->nodes - 1) / w->per_piece, terms = 2 * (w->per_piece + 1);
-    const long obs = row % w->obs, b = row / w->obs % w->batch, group = row / (w->obs * w->batch) % w->groups;
-    return (((b * w->groups + group) * w->heads + h) * w->obs + obs) * pieces * terms * (w->width / w->heads);
+    const long obs = row % w->obs, b = row / w->obs % w->batch;
+    return ((b * w->heads + h) * w->obs + obs) * pieces * terms * (w->width / w->heads);
 }
 
 INLINE int of_values(const Sweep *w, long row) {
-    return row / (w->obs * w->batch) >= w->groups;
+    return row >= w->obs * w->batch;
 }
 
 /* The way of one trajectory: from its observation to the nodes after it one by one, then to those before it. */
@@ -371,7 +371,7 @@ DISPATCH int sweep_backward(const Sweep *w, long begin, long end) {
     Work work;
     Sums sums;
     if (make_work(&work, w)) return 1;
-    if (make_sums(&sums, w->width)) {
+    if (make_sums(&sums, w->width, w->part)) {
         free(work.memory);
         return 1;
     }

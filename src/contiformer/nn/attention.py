@@ -34,8 +34,8 @@ from contiformer.paths.trajectories import (
 Method = Literal["spectral", "pairwise"]
 
 #: ``degree="auto"``: the degrees tried one after the other, and the tail up to which a sequence counts as resolved at
-#: each: the error of the output is then below 1e-3 of its scale (``python -m benchmarks attention --tolerance``).
-AUTO_DEGREES = {5: 3e-3, 7: 2e-3, 15: 1e-3, 31: 5e-4}
+#: each: the error of the output is then below 1e-3 of its scale (``python -m benchmarks attention --resolution``).
+AUTO_DEGREES = {5: 2e-3, 7: 2e-3, 15: 1e-3, 31: 5e-4}
 CAUSAL_DEGREE = 11
 RESOLVED = 5e-4
 #: A piece where it is not said how long. A sequence spans about 1, and its clock may be warped in training: where it is

@@ -132,12 +132,8 @@ def attend(
     """
     assert isinstance(field, SigmoidField)
     pieces, times = Pieces(edges), times.double().contiguous()
-    groups = len(field.matrix) // 2
-    initial = torch.stack([k, v])
-    if groups > 1:
-        initial = initial.unflatten(-1, (groups, -1)).permute(0, 3, 1, 2, 4).flatten(0, 1)
-    clock = _Clock(times, pieces, valid, rule.causal, heads // groups, groups, field.constants, tuple(levels))
-    series, values, tail = _Trajectories.apply(initial.contiguous(), *field.parameters, clock)
+    clock = _Clock(times, pieces, valid, rule.causal, heads, field.constants, tuple(levels))
+    series, values, tail = _Trajectories.apply(torch.stack([k, v]), *field.parameters, clock)
     points = Points.of(times, valid, pieces, query_times, rule.causal)
     same = points.place is None and path.knots.shape == times.shape and torch.equal(path.knots, times)
     coefficients = path.coefficients if same else path.refined(points.time).coefficients
@@ -158,7 +154,6 @@ class _Clock:
     valid: Bool[Tensor, "batch obs"] | None
     causal: bool
     heads: int
-    groups: int
     constants: tuple[float | None, float, float]
     levels: tuple[Level, ...]
 
@@ -166,9 +161,10 @@ class _Clock:
         """The struct for these tensors and number of nodes, without the tensors that only one pass has."""
         initial, matrix, slope, bias, gain, shift = given
         assert initial is not None
+        assert matrix is not None
         grid, half, basis = self.at_nodes(nodes)
         struct = struct_of("sweep.c", "Sweep")(
-            *initial.shape, self.heads, self.groups, grid.shape[1], substeps_for(nodes), nodes - 1
+            *initial.shape, matrix.shape[-1], self.heads, grid.shape[1], substeps_for(nodes), nodes - 1
         )
         floor, struct.amplitude, struct.offset = self.constants
         struct.floor, struct.causal = -1.0 if floor is None else floor, int(self.causal)
@@ -205,7 +201,7 @@ class _Trajectories(torch.autograd.Function):
         states, batch, obs, width = initial.shape
         shown = None if clock.valid is None else clock.valid.expand(states, -1, -1)
         items = None if shown is None else torch.nonzero(shown.flatten()).squeeze(1)
-        shape = (2, batch, clock.heads * clock.groups, obs, clock.pieces.count)
+        shape = (2, batch, clock.heads, obs, clock.pieces.count)
         # which level has the final word on a trajectory
         owner = None if shown is None else shown.long() - 1
         values: list[Tensor] = []
