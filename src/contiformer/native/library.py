@@ -71,7 +71,8 @@ class use_kernels:  # noqa: N801 -- called like a function, as torch.set_grad_en
         >>> import torch
         >>> from contiformer import use_kernels
         >>> from contiformer.nn import ContinuousAttention
-        >>> attention, x, times = ContinuousAttention(16, 2), torch.randn(1, 9, 16), torch.linspace(0, 1, 9)[None]
+        >>> attention = ContinuousAttention(16, 2, degree=7)
+        >>> x, times = torch.randn(1, 9, 16), torch.linspace(0, 1, 9)[None]
         >>> with use_kernels(False):
         ...     expected = attention(x, times)
         >>> torch.allclose(attention(x, times), expected, atol=1e-5)

@@ -85,8 +85,8 @@ class ContinuousAttention(nn.Module):
             ``f(t, x)`` with t [..., 1] and x [..., d_model], of which keys and values get a copy each.
         activation: of the named fields, "tanh" or "sigmoid".
         method: "spectral" solves one ODE per observation; "pairwise" is the paper's algorithm, one per pair.
-        degree: of the polynomials that represent a trajectory on a piece. "auto" starts at 5 (7 for
-            ``query_times``) and solves the trajectories that are not resolved again at 7, 15 and 31, then warns: the
+        degree: of the polynomials that represent a trajectory on a piece. "auto" starts at 5 (7 in
+            double precision) and solves the trajectories that are not resolved again at 7, 15 and 31, then warns: the
             output's error stays below 1e-3 of its scale. With ``causal=True`` it is 11 and stays there, because
             a degree that depends on the data would let the future choose how the past is computed. A number is
             used as it is, with a :class:`~contiformer.paths.trajectories.ResolutionWarning` where it does not do.
@@ -244,8 +244,7 @@ class ContinuousAttention(nn.Module):
         """The degrees to try. In a causal model the data must not choose: the future would."""
         if self.degree == "auto" and not causal:
             levels = tuple(Level(nodes_for_degree(degree), tail) for degree, tail in AUTO_DEGREES.items())
-            # an answer at any time moves with the window of all that are asked for, the less the finer the series
-            return levels if seen.query_times is None else levels[1:]
+            return levels[1:] if seen.x.dtype == torch.float64 else levels
         return (Level(nodes_for_degree(CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)), RESOLVED),)
 
     def _spectral(self, problem: _Problem) -> tuple[Tensor, Tensor | None]:
