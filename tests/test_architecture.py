@@ -155,7 +155,11 @@ def test_the_wheel_holds_the_library_alone(wheel):
     assert not [name for name in names if name.endswith(".csv")]
     modules = {str(path.relative_to(ROOT / "src")) for path in sources(SOURCE)}
     assert modules <= set(names)
-    assert {"contiformer/py.typed", "contiformer/data/catalog/checksums.txt"} <= set(names)
+    assert {
+        "contiformer/py.typed",
+        "contiformer/data/catalog/checksums.txt",
+        "contiformer/data/catalog/datasets.toml",
+    } <= set(names)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler here")

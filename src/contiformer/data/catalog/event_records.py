@@ -15,7 +15,7 @@ import polars as pl
 from jaxtyping import Bool, Float, Int64
 from numpy.typing import ArrayLike
 
-from contiformer.data.catalog.registry import NEONATE_FILES, dataset_info
+from contiformer.data.catalog.registry import dataset_info
 from contiformer.data.catalog.storage import require_file
 from contiformer.data.errors import DataError, naming_file
 from contiformer.data.events import MOST_TYPES, EventSequence, EventSet
@@ -26,7 +26,8 @@ Record = dict[str, Any]
 Occupancy = Float[np.ndarray, "hours sensors"]
 #: Our names first, then those of the EasyTPP files.
 _NAMES = {"times": "time_since_start", "types": "type_event", "num_types": "dim_process", "id": "seq_idx"}
-EXPERTS = tuple(NEONATE_FILES)
+#: Annotations of the three experts, second by second.
+EXPERTS = {"A": "annotations_2017_A_fixed.csv", "B": "annotations_2017_B.csv", "C": "annotations_2017_C.csv"}
 UP, DOWN = 0, 1
 #: The first hour of the file, which covers 2015 and 2016: 17,544 hours.
 START = dt.datetime(2015, 1, 1)
@@ -99,7 +100,7 @@ def load_neonate(expert: str = "C") -> EventSet:
 def _onsets(expert: str) -> Iterator[tuple[int | str | None, ArrayLike]]:
     """Neonate and onset seconds, from the annotations or from onsets derived earlier."""
     info = dataset_info("Neonate")
-    names = (f"{NEONATE_FILES[expert]}.gz", "neonate_seizure_onsets.jsonl.gz")
+    names = (f"{EXPERTS[expert]}.gz", "neonate_seizure_onsets.jsonl.gz")
     path = require_file(info, *(f"{info.folder}/{name}" for name in names))
     if path.name.startswith("neonate_seizure_onsets"):
         for row, record in enumerate(read_records(path), 1):
