@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def shortened(text: str) -> str:
+    """A word of a file as it is shown in an error, the end of a long one left out."""
+    return repr(text if len(text) <= 40 else f"{text[:30]}...")
+
+
 class DataError(ValueError):
     """Bad input: what is wrong, where (file, row, column), and what to do about it.
 
