@@ -62,7 +62,7 @@ class HawkesModel(IntensityModel):
         # SciPy's optimisers take half a second to import
         from contiformer.tasks.events.hawkes_fit import fit_hawkes  # noqa: PLC0415
 
-        self.load_state_dict(fit_hawkes(training, decay=self.decay, errors=False).model.state_dict())
+        self.load_state_dict(fit_hawkes(training, decay=self.decay).model.state_dict())
         return True
 
     @classmethod

@@ -24,8 +24,6 @@ _LEAST_ALPHA, _MOST_BETA = 1e-6, 1e3
 _LEAST_BETA = 0.1
 #: Decays that are tried as a start.
 _STARTS = (0.1, 0.5, 2.0, 10.0)
-#: Standard errors take the inverse of a matrix of this size at most.
-_MOST_ERRORS = 150
 #: Pairs of events in one sequence, at most (16 bytes each).
 _MOST_PAIRS = 200_000_000
 
@@ -39,9 +37,6 @@ class HawkesFit:
         log_likelihood: of the training data in scaled time: the sum over all events but the first of each sequence.
         events: their number.
         converged, message: whether no step improved it further, and why the search ended.
-        mu_error, alpha_error, beta_error: standard errors from the observed information, in the shapes of the
-            parameters (one number for a shared β); NaN where a parameter lies on a bound or is not determined by the
-            data; None where there are too many parameters.
     """
 
     model: HawkesModel
@@ -49,13 +44,10 @@ class HawkesFit:
     events: int
     converged: bool
     message: str
-    mu_error: Float64[np.ndarray, " types"] | None = None
-    alpha_error: Float64[np.ndarray, "types types"] | None = None
-    beta_error: Array | None = None
 
 
 def fit_hawkes(
-    data: EventSet, *, decay: Decay = "pair", max_iterations: int = 5000, tolerance: float = 1e-6, errors: bool = True
+    data: EventSet, *, decay: Decay = "pair", max_iterations: int = 5000, tolerance: float = 1e-6
 ) -> HawkesFit:
     """The parameters of :class:`HawkesModel` that make the sequences most likely, by L-BFGS-B in float64.
 
@@ -69,7 +61,7 @@ def fit_hawkes(
     radius of α/β below 1, is not required: a long simulation may explode.
 
     ``data`` are scaled sequences. The search ends at a slope of ``tolerance``, per event and per logarithm of a
-    parameter. With ``errors`` there are standard errors, where there are few enough parameters.
+    parameter.
     """
     scaling = EventScaling.fit(data)
     likelihood = _Likelihood(data, shared=decay == "shared")
@@ -85,31 +77,8 @@ def fit_hawkes(
         )
     mu, alpha, beta = likelihood.parameters(found.x)
     model = HawkesModel(scaling, decay=decay).double().set(mu, alpha, beta)
-    fit = (model, -float(found.fun) * likelihood.events, likelihood.events, bool(found.success), str(found.message))
-    if not errors or len(found.x) > _MOST_ERRORS:
-        return HawkesFit(*fit)
-    return HawkesFit(*fit, *likelihood.split(_errors(likelihood, found.x, bounds) * np.exp(found.x)))
-
-
-def _errors(likelihood: _Likelihood, x: Array, bounds: Array) -> Array:
-    """Standard errors of the logarithms: the root of the diagonal of the inverse information."""
-    free = np.flatnonzero((x > bounds[:, 0] + 1e-6) & (x < bounds[:, 1] - 1e-6))
-    step = 1e-4
-    rows = []
-    for which in free:
-        move = np.zeros_like(x)
-        move[which] = step
-        rows.append((likelihood(x + move)[1] - likelihood(x - move)[1])[free] / (2 * step))
-    result = np.full_like(x, np.nan)
-    if not rows:
-        return result
-    information = likelihood.events * (np.array(rows) + np.array(rows).T) / 2
-    try:
-        variance = np.diag(np.linalg.inv(information))
-    except np.linalg.LinAlgError:
-        return result
-    result[free] = np.sqrt(np.where(variance > 0, variance, np.nan))
-    return result
+    total = -float(found.fun) * likelihood.events
+    return HawkesFit(model, total, likelihood.events, bool(found.success), str(found.message))
 
 
 class _Likelihood:
@@ -139,15 +108,11 @@ class _Likelihood:
         self.left = [np.concatenate([*x, np.zeros(0)]) for x in left]
         self.counts = np.bincount(self.sums.kinds, minlength=K)
 
-    def split(self, x: Array) -> tuple[Array, Array, Array]:
-        """[K], [K, K], and [K, K] or a number."""
-        K = self.K
-        mu, alpha, beta = np.split(x, [K, K + K * K])
-        return mu, alpha.reshape(K, K), beta.reshape(() if self.shared else (K, K))
-
     def parameters(self, x: Array) -> tuple[Array, Array, Array]:
-        """μ, α and β."""
-        return self.split(np.exp(x))
+        """μ [K], α [K, K], and β [K, K] or a number."""
+        K = self.K
+        mu, alpha, beta = np.split(np.exp(x), [K, K + K * K])
+        return mu, alpha.reshape(K, K), beta.reshape(() if self.shared else (K, K))
 
     def start(self, beta: float) -> Array:
         """By moments, see :func:`fit_hawkes`."""
