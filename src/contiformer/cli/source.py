@@ -56,8 +56,7 @@ def kind_of(data: str) -> str:
 def find_data(data: str, *, events: bool) -> str:
     """The name as the catalogue or the generators have it, or an absolute path.
 
-    Raises:
-        DataError: there is no such name or file, with the nearest name; or it is for other tasks.
+    An unknown name is refused with the nearest one, and so are data for other tasks.
     """
     tasks = {info.name: info.task for info in catalog.DATASETS.values()}
     made = [name for name in GENERATORS if events == (name in EVENT_GENERATORS)]
@@ -318,11 +317,7 @@ class EventSource(Source):
 
     @classmethod
     def of(cls, data: str, *, test: str | None = None, fold: int | None = None, **others: Any) -> Self:
-        """With names and paths as :func:`find_data` gives them.
-
-        Raises:
-            DataError: also for a fold that does not exist, or a share of a set with a test part of its own.
-        """
+        """As for any source; an unknown fold, or a share of a set with a test part of its own, is refused."""
         source = super().of(data, test=test, fold=1 if fold is None else fold, **others)
         if kind_of(source.data) == "events":
             catalog.check_fold(source.data, catalog.EVENT_FOLDS.get(source.data, 1), source.fold, "test")
