@@ -82,7 +82,6 @@ class CRU(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, self.observation.weight.dtype)
         predict = self.transition.prepared()
         after = self.filtered(rows, predict)

@@ -47,7 +47,6 @@ class GRUD(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         dtype = self.input_rate.dtype
         rows = Rows.of(batch, dtype)
         ages = time_since_observed(rows.times, rows.observed)
@@ -92,7 +91,6 @@ class DecayingGRU(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch rows input"], missed: Float[Tensor, "batch rows channels"]
     ) -> Float[Tensor, "batch rows d"]:
-        """States after each row."""
         decays = self.decay(missed.transpose(0, 1)).unbind(0)
         state = torch.zeros_like(decays[0])
         states = []

@@ -48,7 +48,6 @@ class GRUDt(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         dtype = next(self.parameters()).dtype
         rows = Rows.of(batch, dtype)
         states, _ = self.gru(rows.inputs_and(torch.log1p(rows.gaps / self.gap_unit)))

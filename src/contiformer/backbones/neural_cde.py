@@ -84,7 +84,6 @@ class NeuralCDE(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, self.initial.weight.dtype)
         answer = self._causal if self.control == "rectilinear" else self._smooth
         return self.dropout(answer(rows, query_times))
@@ -230,6 +229,5 @@ class MatrixField(nn.Module):
     def forward(
         self, z: Float[Tensor, "*shape d"], step: Float[Tensor, "*shape channels"]
     ) -> Float[Tensor, "*shape d"]:
-        """The change of z."""
         matrix = self.network(z).unflatten(-1, (-1, self.channels))
         return (matrix @ step.unsqueeze(-1)).squeeze(-1)

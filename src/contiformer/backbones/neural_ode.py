@@ -51,7 +51,6 @@ class NeuralODE(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, next(self.parameters()).dtype)
         states, _ = self.encoder(rows.inputs_and(torch.log1p(rows.gaps / self.gap_unit)))
         last = state_after(states, rows.present.sum(1, keepdim=True)).squeeze(1)

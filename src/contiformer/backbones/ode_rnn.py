@@ -58,7 +58,6 @@ class ODERNN(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, next(self.parameters()).dtype)
         x, gaps = rows.inputs, rows.gaps
         for number, layer in enumerate(self.layers):
@@ -80,7 +79,6 @@ class FlowingGRU(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch rows input"], gaps: Float[Tensor, "batch rows"]
     ) -> Float[Tensor, "batch rows d"]:
-        """States after each row."""
         found = self._native(x, gaps)
         if found is not None:
             return found

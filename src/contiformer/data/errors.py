@@ -57,7 +57,6 @@ class DataError(ValueError):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        """Place, problem and remedy in one line."""
         place = [self.file] if self.file is not None else []
         place += [f"row {self.row}"] if self.row is not None else []
         place += [f"column {self.column!r}"] if self.column is not None else []

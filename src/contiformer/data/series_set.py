@@ -111,13 +111,11 @@ class SeriesSet(Collection[Series]):
         return self.schema.classes
 
     def __eq__(self, other: object) -> bool:
-        """The same series and the same schema."""
         return isinstance(other, SeriesSet) and self.schema == other.schema and super().__eq__(other)
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        """As in ``SeriesSet(40 series, 6 channels, lazy)``."""
         return f"SeriesSet({len(self)} series, {len(self.channels)} channels{', lazy' if self.lazy else ''})"
 
     def summary(self) -> Summary:

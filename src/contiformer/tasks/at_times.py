@@ -65,7 +65,6 @@ class AtTimes(SeriesTask):
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"]
     ) -> Float[Tensor, "batch query channels numbers"]:
-        """The head's output at the query times."""
         states = self.states(batch, query_times)
         if not self.from_observed:
             return self.head(states)
@@ -78,7 +77,6 @@ class AtTimes(SeriesTask):
         return self.head(states + self.beside(beside), features, line)
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The head's loss over the known values of the target."""
         times, values, known = targets_of(batch)
         if self.ask is not None and times.shape[1] > self.ask:
             # some of the times, for every series of the batch: they are cheaper than all, and teach nearly as much

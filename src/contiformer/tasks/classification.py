@@ -70,7 +70,6 @@ class Classification(SeriesTask):
         return (self(batch) / self.temperature).softmax(-1)
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Cross-entropy."""
         assert batch.label is not None
         logits = self(batch, self.augmentation(batch))
         each = cross_entropy(logits, batch.label, reduction="none", label_smoothing=self.label_smoothing)
@@ -80,7 +79,6 @@ class Classification(SeriesTask):
         return (weight * each).sum(), weight.sum()
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
-        """Probabilities and classes."""
         assert batch.label is not None
         return {"probability": self.probabilities(batch), "label": batch.label}
 

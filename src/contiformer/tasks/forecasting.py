@@ -203,7 +203,6 @@ class LinearPast(nn.Module):
     def forward(
         self, batch: Batch, lead: Float[Tensor, "batch query"], phases: Float[Tensor, "batch phases"]
     ) -> Float[Tensor, "batch query channels"]:
-        """The forecast for windows that end at time 0."""
         filled = fill_channels(batch.values, batch.times, batch.observed)
         if filled.shape[1] == 0:
             return filled.new_zeros(*lead.shape, filled.shape[-1])

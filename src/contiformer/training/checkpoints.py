@@ -126,7 +126,6 @@ class SafetensorsIO(CheckpointIO):
     """Lightning's checkpoints in this format."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write atomically."""
         write_checkpoint(path, checkpoint)
 
     def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
@@ -135,7 +134,6 @@ class SafetensorsIO(CheckpointIO):
         return tree
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Delete the file."""
         Path(path).unlink(missing_ok=True)
 
 
@@ -265,11 +263,9 @@ class ResumableEpochs:
         self._stream: Iterator[Any] | None = None
 
     def __len__(self) -> int:
-        """Steps in a round."""
         return self.steps
 
     def __iter__(self) -> Iterator[Any]:
-        """One round."""
         if self._stream is None:
             self._stream = self._endless()
         for _ in range(self.steps):

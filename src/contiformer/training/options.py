@@ -98,7 +98,6 @@ class TrainingOptions:
     verbose: int = _option(1)
 
     def __repr__(self) -> str:
-        """The options that are set."""
         return f"TrainingOptions({', '.join(f'{name}={value!r}' for name, value in self.set_options().items())})"
 
     def set_options(self) -> dict[str, Any]:

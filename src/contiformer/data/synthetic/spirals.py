@@ -84,11 +84,9 @@ class Spirals:
     b: Float[Tensor, " n"]
 
     def __len__(self) -> int:
-        """The number of spirals."""
         return len(self.times)
 
     def __getitem__(self, index: slice | list[int] | Int[Tensor, " m"] | Bool[Tensor, " n"]) -> Spirals:
-        """The spirals at the given positions."""
         return Spirals(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
     def in_unit_box(self) -> Spirals:

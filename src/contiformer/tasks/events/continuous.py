@@ -45,7 +45,6 @@ class ContinuousModel(IntensityModel):
 
     @property
     def longest_span(self) -> float:
-        """The backbone's."""
         return self.encoder.backbone.longest_span
 
     def remember(self, events: EventBatch) -> Memory:
@@ -90,11 +89,9 @@ class ContinuousModel(IntensityModel):
         return torch.cat(parts).unflatten(0, (batch, rows))
 
     def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """See the class."""
         return soft(self._inside(memory, elapsed), self.log_softness)
 
     def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Without underflow."""
         return log_soft(self._inside(memory, elapsed), self.log_softness)
 
     def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:

@@ -133,7 +133,6 @@ class _Likelihood:
         return np.log(np.stack([least, most], 1))
 
     def __call__(self, x: Array) -> tuple[float, Array]:
-        """Value and slope."""
         K = self.K
         mu, alpha, beta = self.parameters(x)
         wide = np.broadcast_to(beta, (K, K))

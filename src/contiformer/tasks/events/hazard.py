@@ -96,7 +96,6 @@ class HazardIntensity(StateIntensity):
         return self.log_total(memory, elapsed).unsqueeze(-1) + kinds
 
     def integral(self, memory: Memory, elapsed: PerMoment) -> PerMoment:
-        """In closed form."""
         low, share = self.curve.locate(elapsed)
         knots = self.curve.knots.to(elapsed.dtype)
         first = memory["level"].gather(-1, low)

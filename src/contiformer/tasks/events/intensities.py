@@ -50,11 +50,9 @@ class MonotoneIntensity(StateIntensity):
         """``x_k / β_k``."""
 
     def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """See the class."""
         return self.log_softness.exp() * softplus(self.inside(memory, elapsed))
 
     def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Without underflow."""
         return self.log_softness + log_softplus(self.inside(memory, elapsed))
 
     def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:
@@ -87,7 +85,6 @@ class SoftplusIntensity(MonotoneIntensity):
         return {"start": self.linear(states) / self.log_softness.exp(), "scale": scale.to(states.dtype)}
 
     def inside(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Linear in the elapsed time."""
         gone = elapsed / memory["scale"].unsqueeze(-1)
         return torch.addcmul(memory["start"].unsqueeze(2), self.slope / self.log_softness.exp(), gone.unsqueeze(-1))
 

@@ -81,11 +81,9 @@ class NeuralHawkesModel(IntensityModel):
         return out * torch.tanh(torch.lerp(rest, cell, torch.exp(-decay * elapsed.unsqueeze(-1))))
 
     def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """See the class."""
         return self.log_scale.exp() * softplus(self.pull(self._hidden(memory, elapsed)))
 
     def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Without underflow."""
         return self.log_scale + log_softplus(self.pull(self._hidden(memory, elapsed)))
 
     def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:
