@@ -90,11 +90,6 @@ def hide_observations(data: SeriesSet, share: float, seed: int) -> SeriesSet:
         seen = np.where(hidden, np.nan, series.values)
         wanted = np.where(hidden, series.values, np.nan)
         kept = (~np.isnan(wanted)).any(1)
-        return replace(
-            series,
-            values=seen,
-            target_times=series.times[kept],
-            target_values=wanted[kept],
-        )
+        return replace(series, values=seen, target_times=series.times[kept], target_values=wanted[kept])
 
     return SeriesSet([halved(n, one) for n, one in enumerate(data)], schema=schema, notes=data.notes)
