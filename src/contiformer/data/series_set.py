@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -51,8 +51,24 @@ class Schema:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:
-        """Back from :meth:`to_dict`, also after a trip through JSON."""
-        return cls(**{name: _tuples(x) for name, x in data.items()})
+        """Back from :meth:`to_dict`, also after a trip through JSON; a TypeError names an entry of another type."""
+        schema = cls(**{name: _tuples(x) for name, x in data.items()})
+        for name, kinds in _ENTRIES.items():
+            found = getattr(schema, name)
+            if found is None and name == "classes":
+                continue
+            if not isinstance(found, tuple) or not all(isinstance(each, kinds) for each in found):
+                raise TypeError(name)
+        if not (isinstance(schema.dates, bool) and isinstance(schema.time_unit, str | None)):
+            raise TypeError("dates or time_unit")
+        if schema.time_kind not in (None, *get_args(TimeKind)):
+            raise TypeError("time_kind")
+        return schema
+
+
+#: Types of the entries of a schema that are tuples.
+_ENTRIES: dict[str, Any] = {"channels": str, "static": str, "targets": str, "units": str | None, "categories": tuple}
+_ENTRIES["classes"] = str | int | float
 
 
 def _tuples(x: Any) -> Any:

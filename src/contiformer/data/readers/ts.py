@@ -14,7 +14,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -189,24 +189,15 @@ def _distinct(names: list[str], row: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _list_of(kinds: Any) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list) and all(isinstance(each, kinds) for each in value)
-
-
-_METADATA_TYPES: dict[str, Callable[[Any], bool]] = {
-    "channels": _list_of(str),
-    "units": _list_of(str | None),
-    "ids": _list_of(str | int | None),
-    "dates": lambda value: isinstance(value, bool),
-    "time_unit": lambda value: isinstance(value, str),
-}
-
-
-def is_metadata(found: object) -> bool:
+def is_metadata(found: Any) -> bool:
     """Whether this is a mapping of the known entries, each of its type."""
-    return isinstance(found, dict) and all(
-        name in _METADATA_TYPES and _METADATA_TYPES[name](value) for name, value in found.items()
-    )
+    try:
+        known, ids = {name: found[name] for name in found if name != "ids"}, found.get("ids", [])
+        Schema.from_dict(known)
+    except (TypeError, AttributeError):
+        return False
+    right = isinstance(ids, list) and all(isinstance(name, str | int | None) for name in ids)
+    return right and set(known) <= {"channels", "units", "dates", "time_unit"}
 
 
 def _parse_metadata(comment: str, row: int) -> dict[str, Any]:
