@@ -16,7 +16,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.files import read_text, write_text
 from contiformer.data.series import Series
-from contiformer.data.series_set import SeriesSet
+from contiformer.data.series_set import SeriesSet, as_tuples
 
 _FORMAT = 1
 _Numbers = tuple[float, ...]
@@ -193,7 +193,7 @@ class Scaling:
                 raise DataError(f"a scaling of format {version}, this version reads {_FORMAT}", remedy="upgrade")
             if data["origin"] not in ("first", "global") or not data["unit"] > 0:
                 raise TypeError("origin or unit")
-            return cls(**{name: _tuples(value) for name, value in data.items()})
+            return cls(**{name: as_tuples(value) for name, value in data.items()})
         except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"not a saved scaling ({error})", remedy="fit it again") from None
 
@@ -205,10 +205,6 @@ class Scaling:
     def load(cls, path: str | Path) -> Scaling:
         """Read what :meth:`save` wrote."""
         return cls.from_json(read_text(path))
-
-
-def _tuples(data: Any) -> Any:
-    return tuple(map(_tuples, data)) if isinstance(data, list) else data
 
 
 def _all_scores(train: SeriesSet) -> tuple[tuple[_Scores, ...], tuple[_Scores, ...]]:
@@ -374,7 +370,7 @@ class EventScaling:
     @classmethod
     def from_json(cls, text: str) -> EventScaling:
         """Back from :meth:`to_json`."""
-        return cls(**{name: _tuples(value) for name, value in json.loads(text).items()})
+        return cls(**{name: as_tuples(value) for name, value in json.loads(text).items()})
 
 
 def _feature_statistics(data: EventSet) -> dict[str, tuple[float, ...]]:

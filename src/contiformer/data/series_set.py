@@ -52,7 +52,7 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:
         """Back from :meth:`to_dict`, also after a trip through JSON; a TypeError names an entry of another type."""
-        schema = cls(**{name: _tuples(x) for name, x in data.items()})
+        schema = cls(**{name: as_tuples(x) for name, x in data.items()})
         for name, kinds in _ENTRIES.items():
             found = getattr(schema, name)
             if found is None and name == "classes":
@@ -71,8 +71,9 @@ _ENTRIES: dict[str, Any] = {"channels": str, "static": str, "targets": str, "uni
 _ENTRIES["classes"] = str | int | float
 
 
-def _tuples(x: Any) -> Any:
-    return tuple(map(_tuples, x)) if isinstance(x, list) else x
+def as_tuples(x: Any) -> Any:
+    """Lists as tuples, also within lists: JSON has lists only."""
+    return tuple(map(as_tuples, x)) if isinstance(x, list) else x
 
 
 class SeriesSet(Collection[Series]):
