@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.scaling import EventScaling
 from contiformer.tasks.events.hawkes import Decay, HawkesModel
@@ -24,8 +23,6 @@ _LEAST_ALPHA, _MOST_BETA = 1e-6, 1e3
 _LEAST_BETA = 0.1
 #: Decays that are tried as a start.
 _STARTS = (0.1, 0.5, 2.0, 10.0)
-#: Pairs of events in one sequence, at most (16 bytes each).
-_MOST_PAIRS = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,7 @@ def fit_hawkes(
 
     The search is over logarithms of the parameters. It begins at moments: half of each type's mean rate without a
     cause, the other half caused by the type of the event right before, in the proportions of the data, with the best of
-    a few decays. The likelihood is not concave in β, so a better maximum may exist. With a decay for each pair of types
-    time and memory grow with the square of a sequence's length.
+    a few decays. The likelihood is not concave in β, so a better maximum may exist.
 
     Bounds keep it defined on sparse data: ``μ_k`` is at least half an event in all the time observed, α at least 1e-6
     per mean wait, and β at least 0.1 over the longest sequence and at most 1e3 per mean wait. Stability, a spectral
@@ -103,7 +99,7 @@ class _Likelihood:
                 left[kind].append(times[-1] - times[types == kind])
             self.time += times[-1] - times[0]
             self.longest = max(self.longest, times[-1] - times[0])
-        self.sums = (ChainSums if shared else PairSums)(sequences, K)
+        self.sums = EarlierEvents(sequences, K)
         self.events = len(self.sums.kinds)
         self.left = [np.concatenate([*x, np.zeros(0)]) for x in left]
         self.counts = np.bincount(self.sums.kinds, minlength=K)
@@ -162,49 +158,16 @@ class EventTerm(NamedTuple):
     by_beta: Float64[np.ndarray, "types types"] | float
 
 
-class PairSums:
-    """Over all pairs of events of a sequence, each pair of types with its own decay: time and memory are quadratic.
+class EarlierEvents:
+    """Sums over the earlier events of each sequence by Ozaki's recursion: time and memory grow with the length.
+
+    ``R_i[k, j] = Σ e^{-β[k, j] a}`` over the ages a of the earlier events of type j, and ``S_i[k, j] = Σ a e^{-β a}``.
+    An event later by d these are ``e^{-β d} R`` and ``e^{-β d} (S + d R)``. With one decay for all, R and S have one
+    row k. All sequences go step by step together, the longest first.
 
     Attributes:
         kinds: the type of each event but the first of a sequence, in an order of its own.
         seen: whether type j ever came before type k in a sequence, [k, j].
-    """
-
-    def __init__(self, sequences: list[EventSequence], num_types: int) -> None:
-        pairs = sum(len(s) * (len(s) - 1) // 2 for s in sequences)
-        if pairs > _MOST_PAIRS:
-            raise DataError(f"sequences with {pairs:.3g} pairs of events", remedy="cut the sequences into shorter ones")
-        K = self.num_types = num_types
-        rows, codes, ages, kinds = [], [], [], []
-        events = 0
-        for sequence in sequences:
-            times, types = sequence.times, sequence.types
-            late, early = np.tril_indices(len(sequence), -1)
-            rows.append((late + (events - 1)).astype(np.int32))
-            codes.append((types[late] * K + types[early]).astype(np.int32))
-            ages.append(times[late] - times[early])
-            kinds.append(types[1:])
-            events += len(sequence) - 1
-        self.rows, self.codes, self.ages, self.kinds = (np.concatenate(x) for x in (rows, codes, ages, kinds))
-        self.seen = np.bincount(self.codes, minlength=K * K).reshape(K, K) > 0
-
-    def __call__(self, mu: Array, alpha: Array, beta: Array) -> EventTerm:
-        """``Σ_j α e^{-β a_ij}`` with ages ``a_ij = t_i - t_j``."""
-        K = self.num_types
-        part = alpha.ravel()[self.codes] * np.exp(-beta.ravel()[self.codes] * self.ages)
-        rate = mu[self.kinds] + np.bincount(self.rows, part, len(self.kinds))
-        part /= rate[self.rows]
-        by_alpha = np.bincount(self.codes, part, K * K).reshape(K, K)
-        by_beta = -beta * np.bincount(self.codes, part * self.ages, K * K).reshape(K, K)
-        return EventTerm(rate, by_alpha, by_beta)
-
-
-class ChainSums:
-    """With one decay for all, by Ozaki's recursion: time grows with the length.
-
-    ``R_i[j] = Σ e^{-β a}`` over the earlier events of type j, and ``S_i[j] = Σ a e^{-β a}``. An event later by d these
-    are ``e^{-β d} R`` and ``e^{-β d} (S + d R)``. All sequences go step by step together, the longest first. The
-    attributes are those of :class:`PairSums`.
     """
 
     def __init__(self, sequences: list[EventSequence], num_types: int) -> None:
@@ -220,29 +183,34 @@ class ChainSums:
         self.kinds = np.concatenate(self.steps)
         self.rows = np.eye(num_types)
         self.seen = np.zeros((num_types, num_types), dtype=bool)
-        for kind, counts, _ in self._earlier(0.0):
+        for kind, counts, _ in self._sums(np.zeros(())):
             self.seen |= self.rows[kind].T @ counts > 0
 
     def __call__(self, mu: Array, alpha: Array, beta: Array) -> EventTerm:
-        """``Σ_j α[k_i, j] R_i[j]``."""
-        decay, rates = float(beta), []
+        """The rates ``μ_k + Σ_j α[k, j] R_i[k, j]`` with ``k = k_i``, and the slopes; β is [K, K] or a number."""
+        rates = []
         by_alpha, by_beta = np.zeros_like(alpha), np.zeros_like(alpha)
-        for kind, R, S in self._earlier(decay):
+        for kind, R, S in self._sums(beta):
             rate = mu[kind] + np.einsum("ij,ij->i", alpha[kind], R)
             share = (self.rows[kind] / rate[:, None]).T
             by_alpha += share @ R
             by_beta += share @ S
             rates.append(rate)
-        return EventTerm(np.concatenate(rates), alpha * by_alpha, -decay * float((alpha * by_beta).sum()))
+        by_decay = -beta * alpha * by_beta
+        return EventTerm(np.concatenate(rates), alpha * by_alpha, by_decay if beta.ndim else float(by_decay.sum()))
 
-    def _earlier(self, decay: float) -> Iterator[tuple[NDArray[np.int64], Array, Array]]:
-        """Types, R and S of the second events, of the third and so on; what R and S are kept in is used again."""
-        R, S = (np.zeros((len(self.waits[0]), self.num_types)) for _ in range(2))
+    def _sums(self, beta: Array) -> Iterator[tuple[NDArray[np.int64], Array, Array]]:
+        """Types and their rows of R and S of the second events, of the third and so on; views that are used again."""
+        K, decay = self.num_types, beta.ravel()
+        rows = K if beta.ndim else 1
+        R, S = (np.zeros((len(self.waits[0]), rows * K)) for _ in range(2))
         for wait, before, kind in zip(self.waits, self.before, self.steps, strict=True):
-            R, S = R[: len(wait)], S[: len(wait)]
-            R[np.arange(len(wait)), before] += 1
-            faded = np.exp(-decay * wait)[:, None]
+            R, S, each = R[: len(wait)], S[: len(wait)], np.arange(len(wait))
+            for row in range(rows):
+                R[each, row * K + before] += 1
+            faded = np.exp(-wait[:, None] * decay)
             S += wait[:, None] * R
             S *= faded
             R *= faded
-            yield kind, R, S
+            own: Any = (each, kind) if rows > 1 else np.s_[:, 0]
+            yield kind, R.reshape(-1, rows, K)[own], S.reshape(-1, rows, K)[own]
