@@ -238,7 +238,7 @@ class DecomposingLayer(nn.Module):
 
 
 def _centred(x: RowStates) -> RowStates:
-    """Without the mean over time: what is left is a season."""
+    """The season: x without its mean over time."""
     return x - x.mean(1, keepdim=True)
 
 

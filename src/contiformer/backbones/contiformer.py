@@ -25,7 +25,7 @@ HEAD_WIDTH = 8
 class ContiFormer(nn.Module):
     """Continuous-time transformer: irregular observations in, a state ``z(t)`` at any time out.
 
-    Values and the marks of what was observed are projected to ``d_model``, a temporal encoding is added, and
+    Values and observation masks are projected to ``d_model``, a temporal encoding is added, and
     ``n_layers`` layers of continuous-time attention follow. Every layer but the last is sampled at the observation
     times (or at ``reference_times``), the last one at ``query_times``.
 

@@ -138,7 +138,7 @@ class Belief(NamedTuple):
         return torch.cat([upper.log(), lower.log(), self.side / (upper.sqrt() * lower.sqrt())], dim=-1)
 
     def pick(self, which: Int[Tensor, "batch query"]) -> Belief:
-        """Of laws [B, N] those with the given numbers."""
+        """Select laws [B, N] by their numbers."""
         return Belief(*(part.gather(1, which.unsqueeze(-1).expand(-1, -1, part.shape[-1])) for part in self))
 
     def given(self, y: Float[Tensor, "*shape half"], variance: Float[Tensor, "*shape half"]) -> Belief:

@@ -25,7 +25,7 @@ class NeuralODE(Backbone):
         flow: solver, step and max_steps each way, see :class:`~contiformer.backbones.flow.Flow`.
 
     Deviations: the paper's time series model is a latent ODE (see ``latent_ode``); of the encoder here the ContiFormer
-    paper says nothing, so it is what a GRU is told elsewhere: values, marks of what was observed, and gaps.
+    paper says nothing, so it has the inputs of the other GRUs: values, observation masks and gaps.
     """
 
     citation = "Chen et al., Neural Ordinary Differential Equations, NeurIPS 2018"

@@ -21,7 +21,7 @@ class ODERNN(Backbone):
     """Rubanova et al., "Latent ODEs for Irregularly-Sampled Time Series" (NeurIPS 2019), algorithm 1.
 
     ``h'_i = ODESolve(f, h_{i-1}, t_i - t_{i-1})``, ``h_i = GRU([x_i, m_i], h'_i)``, with f a network of ``tanh`` layers
-    that does not see the time, and m_i the marks of what is observed. The state at a query after row i is
+    that does not see the time, and m_i the observation mask. The state at a query after row i is
     ``ODESolve(f, h_i, t - t_i)``.
 
     Args:

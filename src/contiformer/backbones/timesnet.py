@@ -117,7 +117,7 @@ class Inception(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch d_in height width"], kernel: Float[Tensor, "d_out d_in size size"] | None = None
     ) -> Float[Tensor, "batch d_out height width"]:
-        """The picture after the convolutions; ``kernel`` is :meth:`kernel`, for one who calls this often."""
+        """The picture after the convolutions; ``kernel``: that of :meth:`kernel`, computed once for several calls."""
         kernel = self.kernel() if kernel is None else kernel
         most = len(self.kernels) - 1
         down, across = (min(most, size - 1) for size in x.shape[2:])

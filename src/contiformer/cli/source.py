@@ -47,7 +47,7 @@ _USE_EVENTS = "use `contiformer train events` with it"
 
 
 def kind_of(data: str) -> str:
-    """Of a name or path that :func:`find_data` gave: "file", "generated", or the task in the catalogue."""
+    """The kind of a name or path from :func:`find_data`: "file", "generated", or the task in the catalogue."""
     if Path(data).is_absolute():
         return "file"
     return "generated" if data in GENERATORS else catalog.dataset_info(data).task
@@ -115,7 +115,7 @@ class Source:
 
     @classmethod
     def of(cls, data: str, *, test: str | None = None, **others: Any) -> Self:
-        """With names and paths as :func:`find_data` gives them."""
+        """Make a source, with names and paths as :func:`find_data` gives them."""
         events = issubclass(cls, EventSource)
         if test is not None and share_of(test) is None:
             test = find_data(test, events=events)

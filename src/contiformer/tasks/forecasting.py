@@ -108,7 +108,7 @@ class Forecasting(AtTimes):
         return said + base.unsqueeze(-1)
 
     def _dated(self, batch: Batch, times: Float[Tensor, "batch points"]) -> Batch:
-        """With the phases of the rows as channels, given their times on the common clock."""
+        """Append the phases of the rows as channels, given their times on the common clock."""
         if not self.calendar:
             return batch
         phases = self._phases(times) * batch.mask.unsqueeze(-1)

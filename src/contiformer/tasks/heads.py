@@ -159,6 +159,6 @@ def gaussian_loss(mean: Tensor, std: Tensor, truth: Tensor) -> Tensor:
 def masked_sums(
     each: Float[Tensor, "batch query channels"], known: Bool[Tensor, "batch query channels"], weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sum of what is known, series by series weighted, and of the weights."""
+    """Sum over the known values, weighted by series, and the sum of the weights."""
     share = known * weight[:, None, None]
     return (torch.where(known, each, 0.0) * share).sum(), share.sum()

@@ -20,7 +20,7 @@ from contiformer.tasks.inputs import Inputs
 
 
 class Interpolation(AtTimes):
-    """Trained on a given target series, or by hiding what was observed.
+    """Interpolation, trained on a given target series or by hiding observations.
 
     Args:
         backbone, inputs, options: see :class:`AtTimes`.
@@ -38,7 +38,7 @@ class Interpolation(AtTimes):
         self.hide, self.stretches = hide, stretches
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The head's loss over the target, or over what is hidden here."""
+        """The head's loss over the target, or over observations that are hidden here."""
         if batch.target_values is not None:
             return super().loss_terms(batch)
         hidden = self._hidden(batch)

@@ -92,7 +92,7 @@ class _Saved(Callback):
 
 
 class WeightAveraging(_Saved):
-    """An exponential moving average of the weights, which is what is validated."""
+    """An exponential moving average of the weights, which is validated in their place."""
 
     saved = ("mean",)
 

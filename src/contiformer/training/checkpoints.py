@@ -39,7 +39,7 @@ _TENSOR, _PAIRS, _TUPLE = "tensor", "pairs", "tuple"
 
 
 class DamagedError(ValueError):
-    """The file is not what was written."""
+    """A checkpoint that was cut off or changed."""
 
 
 def write_checkpoint(path: str | Path, tree: Any) -> None:

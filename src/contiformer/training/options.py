@@ -135,7 +135,7 @@ class TrainingOptions:
         return self.batch_size or min(32, max(8, series // 4))
 
     def keeping(self, validation: int) -> TrainingOptions:
-        """With ``keep`` decided, for so many validation series."""
+        """Decide ``keep`` by the number of validation series."""
         if self.keep != "auto":
             return self
         return replace(self, keep="best" if validation >= ENOUGH else "last")

@@ -149,7 +149,7 @@ def test_chunks_lose_nothing(waits, length):
     assert not cut.notes
 
 
-def test_ways_of_clipping_that_there_are_not():
+def test_unknown_clipping_is_rejected():
     data = EventSet([EventSequence.of([0.0], [0])])
     with pytest.raises(DataError, match="no way to clip"):
         clipped(data, clip="fold")

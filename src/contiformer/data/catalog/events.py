@@ -173,7 +173,7 @@ def _stack_overflow(info: DatasetInfo, fold: int, split: str, seed: int) -> Even
 
 def _published(info: DatasetInfo, split: str) -> EventSet:
     complete = [form for form in info.forms if form.complete and all(find_file(path) for path in form.files)]
-    # never two versions of one set: what is complete anywhere comes before what is not
+    # two versions of a set are never mixed: a complete one comes before an incomplete one
     for form in (*complete, *info.forms):
         for file in form.files:
             path = find_file(file)

@@ -271,7 +271,7 @@ def _parse_regular(bodies: Sequence[bytes]) -> tuple[NDArray[np.float64], Int64[
 
 
 def _parse_numbers(text: bytes, count: int) -> Float64[np.ndarray, " count"] | None:
-    """That many finite numbers or NaN, separated by commas; None if the text is anything else."""
+    """Parse ``count`` finite numbers or NaN, separated by commas; None if the text is anything else."""
     options: dict[str, Any] = {"has_header": False, "eol_char": ",", "separator": ";", "schema": {"value": pl.Float64}}
     try:
         column = guarded(lambda: pl.read_csv(text, **options), None).to_series()

@@ -120,7 +120,7 @@ class _Likelihood:
         return np.log(np.concatenate([rates / 2, (beta * caused / 2).ravel(), decay]))
 
     def bounds(self) -> Float64[np.ndarray, "parameters 2"]:
-        """Of the logarithms."""
+        """Lower and upper bounds of the logarithms."""
         unit, K = self.time / self.events, self.K
         sizes = (K, K * K, 1 if self.shared else K * K)
         least = np.repeat([0.5 / self.time, _LEAST_ALPHA / unit, _LEAST_BETA / self.longest], sizes)

@@ -31,8 +31,8 @@ class Grid:
         nodes: points in each piece.
         per_doubling: pieces until the wait has doubled.
         longest: pieces are added until so many mean waits at the latest.
-        left: or until the chance that nothing has happened yet is so small in the whole batch. Batch mates decide how
-            many pieces there are, so where that must not be seen, what is left times its wait has to be nothing.
+        left: or until the survival probability is so small in the whole batch. The number of pieces depends on batch
+            mates, so where results must not, this probability times its wait has to be negligible.
     """
 
     nodes: int = 8

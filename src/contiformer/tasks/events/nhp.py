@@ -135,7 +135,7 @@ def one_by_one(gates: Gates, waits: Waits, from_state: nn.Linear) -> tuple[Tenso
 
 
 class _DecayingCells(torch.autograd.Function):
-    """With derivatives by hand: a third of the operations, and the gradient of U is one product for all events."""
+    """Hand-written derivatives: a third of the operations, and the gradient of U is one product for all events."""
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, waits: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:

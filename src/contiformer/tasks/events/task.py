@@ -73,7 +73,7 @@ class EventTask(Task):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """Let the model choose what is not learned, such as how sure it is, by its likelihood."""
+        """Let the model choose parameters without gradients, such as its certainty, by the likelihood."""
         self.eval()
         scored: list[Intervals] = []
 
