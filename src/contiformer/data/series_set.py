@@ -51,19 +51,21 @@ class Schema:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:
-        """Back from :meth:`to_dict`, also after a trip through JSON; a TypeError names an entry of another type."""
-        schema = cls(**{name: as_tuples(x) for name, x in data.items()})
+        """Back from :meth:`to_dict`, also after a trip through JSON."""
+        return cls(**{name: as_tuples(x) for name, x in data.items()})
+
+    def check_types(self) -> None:
+        """Raise a TypeError with the name of an entry of another type, for schemas that were read from a file."""
         for name, kinds in _ENTRIES.items():
-            found = getattr(schema, name)
+            found = getattr(self, name)
             if found is None and name == "classes":
                 continue
             if not isinstance(found, tuple) or not all(isinstance(each, kinds) for each in found):
                 raise TypeError(name)
-        if not (isinstance(schema.dates, bool) and isinstance(schema.time_unit, str | None)):
+        if not (isinstance(self.dates, bool) and isinstance(self.time_unit, str | None)):
             raise TypeError("dates or time_unit")
-        if schema.time_kind not in (None, *get_args(TimeKind)):
+        if self.time_kind not in (None, *get_args(TimeKind)):
             raise TypeError("time_kind")
-        return schema
 
 
 #: Types of the entries of a schema that are tuples.

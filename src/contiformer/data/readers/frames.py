@@ -374,7 +374,7 @@ def _parsed(text: str) -> dict[str, Any]:
         if description["format"] != _FORMAT:
             problem = f"the file has format {description['format']}, this version reads {_FORMAT}"
             raise DataError(problem, remedy="upgrade contiformer")
-        Schema.from_dict(description["schema"])
+        Schema.from_dict(description["schema"]).check_types()
         if not all(isinstance(kind, str | None) for kind in description["types"].values()):
             raise TypeError("types")
         return description

@@ -193,7 +193,7 @@ def is_metadata(found: Any) -> bool:
     """Whether this is a mapping of the known entries, each of its type."""
     try:
         known, ids = {name: found[name] for name in found if name != "ids"}, found.get("ids", [])
-        Schema.from_dict(known)
+        Schema.from_dict(known).check_types()
     except (TypeError, AttributeError):
         return False
     right = isinstance(ids, list) and all(isinstance(name, str | int | None) for name in ids)
