@@ -113,12 +113,13 @@ class NeuralCDE(Backbone):
         count, lengths = self._divide(gaps)
         schedule = StepSchedule.of(count)
         steps = self._slopes(path, start, gaps, lengths, schedule)
-        return _states(self._driven(z, steps, schedule.total), schedule.until)
+        return _states(self._driven(z, steps, schedule.total, gaps), schedule.until)
 
     def _between(self, z: States, path: Control, start: Tensor, durations: Tensor) -> States:
         """From the states at the start of each query's interval to those at the query."""
         count, lengths = self._divide(durations)
-        return self._each_last(z, self._slopes(path, start, durations, lengths, StepSchedule.apart(count)), count)
+        steps = self._slopes(path, start, durations, lengths, StepSchedule.apart(count))
+        return self._each_last(z, steps, count, durations)
 
     def _causal(self, rows: Rows, query_times: Tensor | None) -> States:
         jumps = torch.cat(path_values(rows, self.count_unit, causal=True), dim=-1)
@@ -131,19 +132,20 @@ class NeuralCDE(Backbone):
 
     def _after_jumps(self, z: Float[Tensor, "batch d"], jumps: Tensor, rows: Rows) -> Float[Tensor, "batch rows d"]:
         """From the state at the first row to those at all, each after the jump of the values there."""
-        count, length = self._divide(rows.gaps[:, 1:])
+        gaps = rows.gaps[:, 1:]
+        count, length = self._divide(gaps)
         schedule = StepSchedule.of((count + 1) * rows.present[:, 1:])
         waits = schedule.number < count.gather(1, schedule.interval)
         lengths = length.gather(1, schedule.interval).to(z.dtype)
         changes = jumps.diff(dim=1).take_along_dim(schedule.interval.unsqueeze(-1), 1)
         moves = torch.where(waits.unsqueeze(-1), _only_time(lengths, jumps), nn.functional.pad(changes, (1, 0)))
-        return _states(self._driven(z, _thrice(moves), schedule.total), schedule.until)
+        return _states(self._driven(z, _thrice(moves), schedule.total, gaps), schedule.until)
 
     def _wait(self, z: States, durations: Tensor, jumps: Tensor) -> States:
         """From the states after the last row before each query to those at the query."""
         count, length = self._divide(durations)
         lengths = length.gather(1, StepSchedule.apart(count).interval).to(z.dtype)
-        return self._each_last(z, _thrice(_only_time(lengths, jumps)), count)
+        return self._each_last(z, _thrice(_only_time(lengths, jumps)), count, durations)
 
     def _divide(self, durations: Tensor) -> tuple[Tensor, Tensor]:
         """Number and length of the steps of each duration."""
@@ -152,13 +154,14 @@ class NeuralCDE(Backbone):
         return plan.count.clamp(min=1) if durations.requires_grad else plan.count, plan.length
 
     def _driven(
-        self, z: Float[Tensor, "batch d"], steps: Float[Tensor, "batch steps three channels"], count: Tensor
+        self, z: Float[Tensor, "batch d"], steps: Float[Tensor, "batch steps 3 channels"], count: Tensor, over: Tensor
     ) -> Float[Tensor, "batch states d"]:
         """States before the first and after each step of the classical Runge-Kutta method, of which each takes so many.
 
-        ``steps`` are the slopes of the path at the start, middle and end of each step, times its length.
+        ``steps`` are the slopes of the path at the start, middle and end of each step, times its length; ``over`` are
+        the durations that they were cut from.
         """
-        network = self._network(z)
+        network = self._network(z, over)
         if network is not None:
             return driven(z, steps, count, network)
         taken = torch.arange(steps.shape[1], device=count.device) < count.unsqueeze(-1)
@@ -170,15 +173,15 @@ class NeuralCDE(Backbone):
     def _change(self, step: Float[Tensor, "batch three channels"], z: Tensor, share: float) -> Tensor:
         return self.field(z, step[:, int(2 * share)])
 
-    def _each_last(self, z: States, steps: Tensor, count: Tensor) -> States:
+    def _each_last(self, z: States, steps: Tensor, count: Tensor, over: Tensor) -> States:
         """The last state of each query, a sequence of its own: steps [B, Q steps, 3, channels], count [B, Q]."""
         own = steps.reshape(count.numel(), steps.shape[1] // max(count.shape[1], 1), *steps.shape[2:])
-        return self._driven(z.flatten(0, 1), own, count.flatten())[:, -1].view_as(z)
+        return self._driven(z.flatten(0, 1), own, count.flatten(), over)[:, -1].view_as(z)
 
-    def _network(self, z: Tensor) -> MatrixNetwork | None:
+    def _network(self, z: Tensor, durations: Tensor) -> MatrixNetwork | None:
         """The network f for the kernel, or None where the kernel is not to be used."""
-        # autocast may have made the state something else
-        if not usable(z) or type(self.field) is not MatrixField:
+        # autocast may have made the state something else; and derivatives by the time may be taken twice
+        if durations.requires_grad or not usable(z) or type(self.field) is not MatrixField:
             return None
         network = self.field.known()
         return network if network is not None and usable(*network.weights, *network.biases) else None
