@@ -44,7 +44,7 @@ def _known_ending(path: Path, known: Sequence[str], reader: str) -> str:
 
 
 def read_series_file(
-    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "appearance"
+    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "id"
 ) -> tuple[SeriesSet, Columns]:
     """The series, and the columns with those that were not named filled in.
 
@@ -83,7 +83,7 @@ def read_labels(path: Path, data: SeriesSet, columns: Columns) -> tuple[SeriesSe
 
 
 def read_event_file(
-    path: Path, columns: EventColumns, type_names: Sequence[str] | None = None, *, order: Order = "appearance"
+    path: Path, columns: EventColumns, type_names: Sequence[str] | None = None, *, order: Order = "id"
 ) -> Events:
     """The sequences in a file.
 
