@@ -165,3 +165,12 @@ def test_runs_of_before_keep_their_test_part(tmp_path):
     assert source._read(source.data, "train")[0].ids == list("abcdef")
     del saved["order"]
     assert SeriesSource.from_dict(saved)._read(source.data, "train")[0].ids == list("dacbfe")
+
+
+def test_tables_with_semicolons(table, tmp_path):
+    pl.read_csv(table).write_csv(tmp_path / "waves.csv", separator=";")
+    words = (*COLUMNS, "--values", "x", "--label", "kind", *TINY, "--output", tmp_path / "run")
+    result = run("train", "classification", "--data", tmp_path / "waves.csv", *words)
+    assert result.exit_code == 0, result.output
+    same = [run("predict", tmp_path / "run", "--input", path).stdout for path in (table, tmp_path / "waves.csv")]
+    assert same[0] == same[1] != ""

@@ -11,7 +11,7 @@ import polars as pl
 from contiformer.data.errors import DataError, naming_file
 from contiformer.data.files import decode, read_bytes
 from contiformer.data.readers.columns import Place, guarded
-from contiformer.data.readers.csv import as_whole_numbers, read_csv, table
+from contiformer.data.readers.csv import as_whole_numbers, read_csv, separator_of, table
 from contiformer.data.readers.frames import Order
 from contiformer.data.readers.jsonl import read_events as read_json_lines
 from contiformer.data.readers.parquet import files_in, read_parquet
@@ -102,8 +102,8 @@ def read_event_file(
         if ending == ".jsonl":
             return read_events(read_json_lines(path), columns, type_names)
         frame, place = _frame(path, ending, columns.id)
-        data, kind, zone = events_from(frame, columns, type_names, place, order=order)
-        return Events(data, "polars", kind, zone)
+        data, kind, zone, types = events_from(frame, columns, type_names, place, order=order)
+        return Events(data, "polars", kind, zone, types=types)
 
 
 def _frame(path: Path, ending: str, id: str | None) -> tuple[pl.DataFrame, Place]:
@@ -118,6 +118,6 @@ def _frame(path: Path, ending: str, id: str | None) -> tuple[pl.DataFrame, Place
     described = data.startswith(b"# contiformer")
     data, first_row = (data.partition(b"\n")[2], 3) if described else (data, 2)
     as_words = {} if id is None else {id: pl.String}
-    frame = table(data, path, _SEPARATORS[ending], as_words, first_row=first_row)
+    frame = table(data, path, separator_of(data, _SEPARATORS[ending]), as_words, first_row=first_row)
     frame = frame.with_columns(as_whole_numbers(frame[name]) for name in as_words if name in frame.columns)
     return frame, Place(path, first_row)

@@ -69,6 +69,9 @@ def table(
     if len(separator.encode()) != 1:
         raise DataError(f"separator {separator!r} is not one byte", file=path, remedy='pass "," or ";" or "\\t"')
     names = _header(data, separator, path)
+    other = separator_of(data, separator)
+    if other != separator:
+        raise DataError(f"columns are separated by {other!r}", file=path, row=1, remedy=f"pass separator={other!r}")
     types = {name: kind for name, kind in types.items() if name in names}
     options: dict[str, Any] = {"separator": separator, "null_values": list(missing), "raise_if_empty": False}
 
@@ -92,6 +95,12 @@ def table(
         # polars fills short rows up in silence
         _refuse_ragged(data, separator, len(names), path, first_row)
     return found
+
+
+def separator_of(data: bytes, usual: str) -> str:
+    """The usual separator, or the one that the column names have instead of it."""
+    line = data.split(b"\n", 1)[0]
+    return usual if usual.encode() in line else next((one for one in ";\t,|" if one.encode() in line), usual)
 
 
 def _header(data: bytes, separator: str, path: PathText) -> list[str]:
