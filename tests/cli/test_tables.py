@@ -172,5 +172,6 @@ def test_tables_with_semicolons(table, tmp_path):
     words = (*COLUMNS, "--values", "x", "--label", "kind", *TINY, "--output", tmp_path / "run")
     result = run("train", "classification", "--data", tmp_path / "waves.csv", *words)
     assert result.exit_code == 0, result.output
-    same = [run("predict", tmp_path / "run", "--input", path).stdout for path in (table, tmp_path / "waves.csv")]
-    assert same[0] == same[1] != ""
+    said = run("predict", tmp_path / "run", "--input", table).stdout
+    # --data as in train and evaluate
+    assert run("predict", tmp_path / "run", "--data", tmp_path / "waves.csv").stdout == said != ""
