@@ -101,3 +101,15 @@ def test_types_come_back_as_they_came(events, change):
     assert drawn.dtype == table.kind.dtype
     assert set(drawn) <= set(table.kind)
     assert len(model.log_likelihood(pd.concat([table, table.assign(t=table.t + 100)]))) == 8
+
+
+@pytest.mark.parametrize("days", [pl.Date, pl.Datetime("ms")])
+def test_days_may_be_ids(numbered, days):
+    """A series for each day."""
+    day = pl.Series([dt.date(2024, 1, 1 + int(name[1:])) for name in numbered.id]).cast(days)
+    table = pl.from_pandas(numbered).with_columns(day.alias("id"))
+    model = Interpolator(d_model=8, training=QUICK).fit(table, id="id", time="t")
+    for frame in (table, table.lazy()):
+        said = model.predict(frame, at=[1.5])
+        assert said["id"].equals(table["id"].unique().sort())
+    assert model.predict(table.to_pandas(), at=[1.5])["id"].tolist() == table["id"].unique().sort().to_pandas().tolist()

@@ -134,8 +134,14 @@ def typed(frame: pl.DataFrame, columns: ColumnRoles, like: Any = None) -> pl.Dat
         return frame
     time = columns.time or "time"
     frame = in_zone(frame, [time], zone_of(like, time) if time in frame.columns else None)
-    kinds = like.collect_schema()
-    return frame if columns.id is None else frame.with_columns(pl.col(columns.id).cast(kinds[columns.id]))
+    if columns.id is None:
+        return frame
+    kind, ids = like.collect_schema()[columns.id], pl.col(columns.id)
+    if kind.is_temporal():
+        # dates as ids were read as words
+        known = like.lazy().select(ids.unique()).collect().to_series()
+        return frame.with_columns(ids.replace_strict(known.cast(pl.String), known, return_dtype=kind))
+    return frame.with_columns(ids.cast(kind))
 
 
 def as_pandas(frame: pl.DataFrame, columns: ColumnRoles | None = None, like: Any = None) -> Any:
