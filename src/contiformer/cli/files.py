@@ -42,7 +42,7 @@ def _known_ending(path: Path, known: Sequence[str], reader: str) -> str:
 
 
 def read_series_file(
-    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "appearance"
+    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "id"
 ) -> tuple[SeriesSet, Columns]:
     """The series, and the columns with those that were not named filled in.
 
@@ -81,7 +81,7 @@ def read_labels(path: Path, data: SeriesSet, columns: Columns) -> tuple[SeriesSe
 
 
 def read_event_file(
-    path: Path, columns: EventColumns, type_names: Sequence[str] | None = None, *, order: Order = "appearance"
+    path: Path, columns: EventColumns, type_names: Sequence[str] | None = None, *, order: Order = "id"
 ) -> Events:
     """The sequences in a file.
 
@@ -97,8 +97,8 @@ def read_event_file(
         if ending == ".jsonl":
             return read_events(read_json_lines(path), columns, type_names)
         frame, place = _frame(path, ending, columns.id)
-        data, kind, zone = events_from(frame, columns, type_names, place, order=order)
-        return Events(data, "polars", kind, zone)
+        data, kind, zone, types = events_from(frame, columns, type_names, place, order=order)
+        return Events(data, "polars", kind, zone, types=types)
 
 
 def _frame(path: Path, ending: str, id: str | None) -> tuple[pl.DataFrame, Place]:
@@ -107,4 +107,4 @@ def _frame(path: Path, ending: str, id: str | None) -> tuple[pl.DataFrame, Place
         files = files_in(path)
         frame = guarded(lambda: pl.read_parquet(files, glob=False, hive_partitioning=path.is_dir()), path)
         return frame, Place(path)
-    return read_table(path, id, _SEPARATORS[ending])
+    return read_table(path, id, _SEPARATORS[ending], detect=True)

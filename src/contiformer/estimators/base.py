@@ -196,6 +196,7 @@ class Estimator(Learner):
             yield TrainingJob(self._new_task(seeded.seed), training, judged, seeded)
 
     def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
+        check_parameters(self)
         folder = None if self.run_dir is None else Path(self.run_dir)
         held_out, sizes = [], (0, 0)
         for member, job in enumerate(self._jobs(data, columns, validation)):

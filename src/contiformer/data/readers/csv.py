@@ -38,13 +38,15 @@ def read_csv(
 
 
 def read_table(
-    path: PathText, id: str | None = None, separator: str = ",", encoding: str = "utf-8"
+    path: PathText, id: str | None = None, separator: str = ",", encoding: str = "utf-8", *, detect: bool = False
 ) -> tuple[pl.DataFrame, Place]:
     """The table in a file, columns of numbers as numbers and all others as text, and where its rows are.
 
-    Ids that are written as whole numbers are numbers; 007 is not, or it would become the same as 7.
+    Ids that are written as whole numbers are numbers; 007 is not, or it would become the same as 7. ``detect``: take
+    another separator if the column names have that one.
     """
     _, data, first_row = _contents(path, encoding)
+    separator = separator_of(data, separator) if detect else separator
     found = _table(data, path, separator, {} if id is None else {id: pl.String}, first_row)
     if id in found.columns:
         found = found.with_columns(_as_whole_numbers(found[id]))
@@ -83,6 +85,9 @@ def _table(
     if len(separator.encode()) != 1:
         raise DataError(f"separator {separator!r} is not one byte", file=path, remedy='pass "," or ";" or "\\t"')
     names = _header(data, separator, path)
+    other = separator_of(data, separator)
+    if other != separator:
+        raise DataError(f"columns are separated by {other!r}", file=path, row=1, remedy=f"pass separator={other!r}")
     types = {name: kind for name, kind in types.items() if name in names}
     options: dict[str, Any] = {"separator": separator, "null_values": list(missing), "raise_if_empty": False}
 
@@ -106,6 +111,12 @@ def _table(
         # polars fills short rows up in silence
         _refuse_ragged(data, separator, len(names), path, first_row)
     return found
+
+
+def separator_of(data: bytes, usual: str) -> str:
+    """The usual separator, or the one that the column names have instead of it."""
+    line = data.split(b"\n", 1)[0]
+    return usual if usual.encode() in line else next((one for one in ";\t,|" if one.encode() in line), usual)
 
 
 def _header(data: bytes, separator: str, path: PathText) -> list[str]:
