@@ -374,7 +374,7 @@ class Estimator(Learner):
         most_parts: int = 512,
         member: int | None = None,
     ) -> Explanation:
-        """Attributions of the answer to each observation, see :class:`~contiformer.estimators.explanation.Explanation`.
+        """Attributions of the answer to each observation, see :class:`~contiformer.estimators.Explanation`.
 
         What is explained is one number for each series: the log-odds of a class, the predicted number, or the predicted
         value of a channel at a time.
