@@ -7,16 +7,9 @@ from html.parser import HTMLParser
 import pytest
 
 from contiformer.data import DataError
+from contiformer.plots import Entry, Sheet, Words, page_to_html, sheet_to_html
 from reproduction import report
-from reproduction.document import (
-    Entry,
-    Sheet,
-    Words,
-    fill_markers,
-    page_to_html,
-    sheet_to_html,
-    sheet_to_markdown,
-)
+from reproduction.document import fill_markers, sheet_to_markdown, split_sheet
 from reproduction.experiments import Cell
 from reproduction.paper import Printed, printed
 from reproduction.results import Results
@@ -112,6 +105,23 @@ def test_the_page_is_sound_html_and_whole_in_itself(store):
     markdown = (store.folder / "report.md").read_text()
     assert "(figures/toy-curves.png)" in markdown
     assert "## Other figures" in markdown
+
+
+def test_findings_come_first_one_table_is_open_and_commits_come_last(store):
+    _write(store)
+    text = (store.folder / "report.html").read_text()
+    assert "://" not in text
+    shown = re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+    assert shown.count("<table") == 1
+    finding = "toy:</b> best accuracy in 1 of 1 data sets and settings; at the paper's number or better in 0 of 1."
+    assert 0 < shown.index("Findings") < shown.index("Reproduces") < shown.index(finding.replace("'", "&#x27;"))
+    assert shown.index(finding.replace("'", "&#x27;")) < shown.index("<table")
+    assert text.index("commit abc") > text.rindex("honest protocol: 4 of")
+    folded = re.findall(r"<summary>(.*?)</summary>", text)
+    assert "More tables, paper protocol (2)" in folded
+    assert folded[-1] == "Machines, versions, commits and dates of the results"
+    markdown = (store.folder / "report.md").read_text()
+    assert markdown.count("<details>") == markdown.count("</details>") == len(folded)
 
 
 def test_code_in_a_sentence_is_code_on_the_page():
@@ -287,8 +297,8 @@ def test_sheets_escape_what_would_break_them():
 def test_a_wide_sheet_is_cut_into_parts_that_fit():
     line = (Entry("name"), *(Entry("0123456789") for _ in range(7)), Entry("words"))
     sheet = Sheet("t", ("data", *(f"model{n}" for n in range(7)), "verdict"), (line,), 1, 1)
-    parts = sheet.split(50)
+    parts = split_sheet(sheet, 50)
     assert [head for part in parts for head in part.columns[1:]] == list(sheet.columns[1:])
     assert all(part.columns[0] == "data" for part in parts)
     assert [part.words for part in parts] == [0] * (len(parts) - 1) + [1]
-    assert sheet.split(500) == [sheet]
+    assert split_sheet(sheet, 500) == [sheet]

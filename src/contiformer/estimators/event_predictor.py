@@ -35,6 +35,7 @@ from contiformer.estimators.event_tables import (
 from contiformer.estimators.input_checks import check_parameters, refuse_long
 from contiformer.estimators.learner import Learner
 from contiformer.estimators.tables import TABLES, asked_times, frame_functions, frame_library, names_of, per_series
+from contiformer.tasks.base import Judged
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
 from contiformer.tasks.events.next_event import chance_within, draw_next, expect, quantile
@@ -43,6 +44,7 @@ from contiformer.training.options import EVALUATION_BATCH, TrainingOutcome
 
 if TYPE_CHECKING:
     from contiformer.estimators.event_stream import EventStream
+    from contiformer.estimators.explanation import Explanation, Method
 
 #: More events than that in one sample are a process that explodes.
 MOST_EVENTS = 100_000
@@ -121,7 +123,8 @@ class EventPredictor(Learner):
         if isinstance(features, str):
             raise DataError(f"features={features!r} is one word", remedy=f"pass a list: features=[{features!r}]")
         columns = EventColumns(id, time, type, tuple(features))
-        given = read_events(X, columns, self._all_types())
+        every = None if self.num_types is None else [str(n) for n in range(self.num_types)]
+        given = read_events(X, columns, every)
         if given.form == "pandas":
             columns = frame_functions().located(X, columns)[1]
         if len(given) == 1 and columns.time is not None and columns.id is None and validation_data is None:
@@ -158,9 +161,6 @@ class EventPredictor(Learner):
         self._record([found], len(training), len(judged))
         self._save_run(folder)
         return self
-
-    def _all_types(self) -> list[str] | None:
-        return None if self.num_types is None else [str(n) for n in range(self.num_types)]
 
     def _parts(self, data: EventSet) -> tuple[EventSet, EventSet]:
         options = self.training_options()
@@ -449,8 +449,22 @@ class EventPredictor(Learner):
         self._check_fitted()
         return EventStream(self)
 
-    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """Metrics per event, with times in the data's unit (dates: seconds).
+    def explain(
+        self, X: Any, method: Method = "occlusion", *, target: Any = None, at: Any = None, most_parts: int = 512
+    ) -> Explanation:
+        """Attributions to the events of the history: what an answer loses when one of them is left out.
+
+        Args:
+            X, method, most_parts: see :meth:`Estimator.explain`; events are there or not, so only by occlusion.
+            target: the type whose intensity is explained, beside ``at``; None: that of all types together.
+            at: explain the log intensity then, given the events before. None: the log-likelihood of the last event.
+        """
+        from contiformer.estimators.explain_events import explain_events  # noqa: PLC0415
+
+        return explain_events(self, X, method, target=target, at=at, most_parts=most_parts)
+
+    def judged(self, X: Any, y: Any = None) -> list[Judged]:
+        """Sums for each sequence, by length; the metrics are per event, with times in the data's unit (dates: seconds).
 
         The mean log-likelihood in nats, the accuracy of the type at the expected time, the RMSE of the expected time
         and the MAE of the median time, each over all events but the first of a sequence.
@@ -458,7 +472,7 @@ class EventPredictor(Learner):
         given = self._read(X)
         if not len(given):
             raise DataError("X has no sequences", remedy="give at least one")
-        return self.tasks_[0].evaluate(self._batches(given.data, by_length=True))
+        return [self.tasks_[0].judged(self._batches(given.data, by_length=True))]
 
     def metric_meanings(self) -> dict[str, str]:
         """Meanings and units of the metrics; times are in the data's unit, or seconds where they are dates."""
