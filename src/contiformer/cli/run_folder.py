@@ -14,6 +14,7 @@ import typer
 from contiformer.cli.source import EventSource, SeriesSource, source_class
 from contiformer.data import DataError, read_text, write_text
 from contiformer.data.errors import printable
+from contiformer.data.files import make_folder
 from contiformer.estimators import ESTIMATORS, Learner
 from contiformer.estimators.store import FORMAT, with_present_names
 from contiformer.training.options import RUNTIME_OPTIONS
@@ -40,11 +41,7 @@ class Start:
 
     def write(self, folder: Path) -> None:
         """Into the folder, which is made."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            problem = f"the folder cannot be made ({error.strerror})"
-            raise DataError(problem, file=folder, remedy="choose another with --output") from None
+        make_folder(folder)
         write_text(folder / FILE, json.dumps(self.to_dict(), indent=1))
 
 

@@ -63,10 +63,6 @@ class DataError(ValueError):
         where = f"{', '.join(place)}: " if place else ""
         return printable(f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else ""))
 
-    def within(self, file: PathText) -> DataError:
-        """The same error, with the file it happened in."""
-        return DataError(self.problem, file=file, row=self.row, column=self.column, remedy=self.remedy)
-
 
 @contextmanager
 def naming_file(file: PathText) -> Iterator[None]:
@@ -74,7 +70,9 @@ def naming_file(file: PathText) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise error if error.file is not None else error.within(file) from None
+        if error.file is None:
+            error.file = fspath(file)
+        raise
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

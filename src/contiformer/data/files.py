@@ -76,7 +76,8 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"the folder cannot be made ({error.strerror})", file=path) from None
+        problem = f"the folder cannot be made ({error.strerror})"
+        raise DataError(problem, file=path, remedy="choose another one") from None
 
 
 @contextmanager

@@ -157,8 +157,5 @@ def _exact_as_dates(times: NDArray[np.float64]) -> bool:
 
 
 def _encodable(text: str) -> bool:
-    try:
-        text.encode(_ENCODING)
-    except UnicodeEncodeError:
-        return False
-    return True
+    """Whether latin-1 has all letters of the text."""
+    return all(ord(letter) < 256 for letter in text)
