@@ -41,7 +41,7 @@ class Start:
 
     def write(self, folder: Path) -> None:
         """Into the folder, which is made."""
-        make_folder(folder)
+        make_folder(folder, remedy="choose another with --output")
         write_text(folder / FILE, json.dumps(self.to_dict(), indent=1))
 
 

@@ -71,13 +71,13 @@ def read_text(path: PathText, encoding: str = "utf-8") -> str:
     return decode(read_bytes(path), encoding, path).removeprefix("\ufeff")
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, remedy: str = "choose another one") -> None:
     """Make a folder and those above it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         problem = f"the folder cannot be made ({error.strerror})"
-        raise DataError(problem, file=path, remedy="choose another one") from None
+        raise DataError(problem, file=path, remedy=remedy) from None
 
 
 @contextmanager
