@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from contiformer.integrations.formats import FORMATS, Runner, trace
 from contiformer.integrations.graph import SeriesGraph, is_exportable_task
 from contiformer.integrations.metadata import describe
 from contiformer.nn.attention import AUTO_DEGREES, ContinuousAttention, FixedShapes
+from contiformer.paths.trajectories import ResolutionWarning
 
 #: The largest difference between a file and its estimator, as a share of the output's scale.
 LIMIT = 1e-4
@@ -152,7 +154,9 @@ def _pieces_needed(graph: SeriesGraph, layers: list[ContinuousAttention], checke
 
 def _eagerly(graph: SeriesGraph) -> Runner:
     def run(given: Mapping[str, Any]) -> dict[str, Any]:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            # whether the degrees do is what this is run for
+            warnings.simplefilter("ignore", ResolutionWarning)
             said = graph(**{name: torch.from_numpy(x) for name, x in given.items()})
         return {name: x.numpy() for name, x in said.items()}
 

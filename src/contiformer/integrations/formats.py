@@ -138,7 +138,16 @@ class Onnx:
         """An ONNX program, with the names of the outputs."""
         with _quiet(), torch.no_grad():
             # onnxruntime optimises a graph when it loads it
-            return torch.onnx.export(traced, dynamo=True, output_names=list(outputs), optimize=False, verbose=False)
+            program = torch.onnx.export(traced, dynamo=True, optimize=False, verbose=False)
+        assert program is not None
+        graph = program.model.graph
+        for value in (value for node in graph for value in node.outputs):
+            if value.name in outputs:
+                # an operator of that name, such as the mean
+                value.name = f"inner_{value.name}"
+        for value, name in zip(graph.outputs, outputs, strict=True):
+            value.name = name
+        return program
 
     def write(self, program: Any, metadata: Mapping[str, Any]) -> bytes:
         """The model with the description under its key in ``metadata_props``."""
