@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,6 +64,18 @@ def export(estimator: Any, path: str | Path, X: Any = None, *, data: str = "the 
     Raises:
         ValueError: the model cannot be exported, or file and estimator differ by more than :data:`LIMIT`; nothing is
             written then.
+
+    Example:
+        >>> import tempfile
+        >>> from contiformer import Classifier, TrainingOptions
+        >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in (1.0, 2.0, -1.0, -2.0)]
+        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
+        >>> model = Classifier(d_model=8, window=0, backbone_options={"degree": 3}, training=quick)
+        >>> _ = model.fit(X, ["up", "up", "down", "down"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = model.export(f"{folder}/model.pt2", X)
+        >>> done.difference < 1e-5, [entry["name"] for entry in done.metadata["inputs"]]
+        (True, ['times', 'values', 'lengths'])
     """
     target = Path(path)
     kind = target.suffix.removeprefix(".")
@@ -182,12 +195,16 @@ def _free(graph: SeriesGraph) -> dict[str, Any]:
 
 
 def _refusal(backbone: str, kind: str, error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = error.__cause__
-    if kind == "onnx" and "ConversionError" in type(error).__name__ and cause is not None:
-        lines = [str(cause).splitlines()[0]]
-    why = lines[0][:200] if lines else type(error).__name__
-    remedy = "use backbone='contiformer', or load the model with contiformer where it is used"
+    """A sentence about an error of the exporters."""
+    fixed = re.search(r"Constraints violated \(([^)]*)\)", str(error))
+    if fixed is not None:
+        why = f"its operations are others for another number of {fixed[1]}"
+    elif "data-dependent" in str(error):
+        why = "which operations it needs depends on the values of the data"
+    else:
+        cause = error.__cause__ or error
+        why = (str(cause).strip().splitlines() or [type(cause).__name__])[0][:200]
+    remedy = "use one that can be, such as 'contiformer', or load the model with contiformer where it is used"
     return f"the backbone {backbone!r} cannot be exported to {kind} ({why}): {remedy}"
 
 

@@ -7,7 +7,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -176,16 +176,12 @@ FORMATS: dict[str, Callable[[], Format]] = {"onnx": Onnx, "pt2": Pt2}
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the remarks of the exporters, which are for their developers."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
-    loggers += [logging.getLogger("torch.onnx._internal.exporter._registration")]
-    before = [logger.level for logger in loggers]
+    """Without the remarks of the exporters, which print whole graphs for their developers."""
+    before, nowhere = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.CRITICAL)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(nowhere), redirect_stderr(nowhere):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
