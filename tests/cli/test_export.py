@@ -15,7 +15,7 @@ def quick(table, tmp_path_factory):
     """A run whose graph is traced in seconds, with a test part."""
     folder = tmp_path_factory.mktemp("runs") / "quick"
     columns = ("--id", "who", "--time", "t", "--values", "x", "--label", "kind", "--test", "0.25")
-    small = ("--set", "backbone_options={degree: 3}", "--set", "window=0")
+    small = ("--backbone", "transformer", "--set", "window=0")
     result = run("train", "classification", "--data", table, *columns, *TINY, *small, "--output", folder)
     assert result.exit_code == 0, result.output
     return folder

@@ -115,6 +115,14 @@ def test_forecaster_as_onnx(tmp_path):
         assert np.abs(said["quantiles"].reshape(len(some), 3, -1) - np.stack(levels)).max() < 1e-4
 
 
+@pytest.mark.parametrize("kind", ["onnx", "pt2"])
+def test_other_backbones_are_exported_where_they_can_be(kind, data, tmp_path):
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime")
+    model = Classifier.from_options(**{**QUICK, "backbone_options": None}, backbone="transformer").fit(*data)
+    assert model.export(tmp_path / f"model.{kind}", data[0]).difference < 1e-5
+
+
 @pytest.mark.slow
 def test_interpolator_as_onnx(data, tmp_path):
     pytest.importorskip("onnxruntime")
@@ -213,7 +221,8 @@ def test_generated_series_fit_the_model(classifier):
 # Refusals
 
 
-def test_file_that_differs_is_not_written(classifier, data, tmp_path, monkeypatch):
+def test_file_that_differs_is_not_written(data, tmp_path, monkeypatch):
+    model = Classifier.from_options(**{**QUICK, "backbone_options": None}, backbone="transformer").fit(*data)
     said = Pt2.run
 
     def wrong(self, contents):
@@ -222,7 +231,7 @@ def test_file_that_differs_is_not_written(classifier, data, tmp_path, monkeypatc
 
     monkeypatch.setattr(Pt2, "run", wrong)
     with pytest.raises(ValueError, match=r"differs from the estimator by 2\.0e-04.*nothing is written"):
-        classifier.export(tmp_path / "model.pt2", data[0][:2])
+        model.export(tmp_path / "model.pt2", data[0][:2])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -70,7 +70,7 @@ def export(estimator: Any, path: str | Path, X: Any = None, *, data: str = "the 
         >>> from contiformer import Classifier, TrainingOptions
         >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in (1.0, 2.0, -1.0, -2.0)]
         >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
-        >>> model = Classifier(d_model=8, window=0, backbone_options={"degree": 3}, training=quick)
+        >>> model = Classifier(backbone="transformer", training=quick)
         >>> _ = model.fit(X, ["up", "up", "down", "down"])
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     done = model.export(f"{folder}/model.pt2", X)
