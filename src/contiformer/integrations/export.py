@@ -64,18 +64,6 @@ def export(estimator: Any, path: str | Path, X: Any = None, *, data: str = "the 
     Raises:
         ValueError: the model cannot be exported, or file and estimator differ by more than :data:`LIMIT`; nothing is
             written then.
-
-    Example:
-        >>> import tempfile
-        >>> from contiformer import Classifier, TrainingOptions
-        >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in (1.0, 2.0, -1.0, -2.0)]
-        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
-        >>> model = Classifier(backbone="transformer", training=quick)
-        >>> _ = model.fit(X, ["up", "up", "down", "down"])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     done = model.export(f"{folder}/model.pt2", X)
-        >>> done.difference < 1e-5, [entry["name"] for entry in done.metadata["inputs"]]
-        (True, ['times', 'values', 'lengths'])
     """
     target = Path(path)
     kind = target.suffix.removeprefix(".")

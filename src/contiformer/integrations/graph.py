@@ -89,6 +89,17 @@ class SeriesGraph(nn.Module):
         times [B, N] float64, not decreasing; values [B, N, C] float64, NaN where not observed; lengths [B] int64, rows
         behind them are padding and may be anything; static [B, S] float64, NaN where unknown; query_times [B, Q]
         float64 -> a dictionary of outputs, see :attr:`outputs`.
+
+    Example:
+        >>> from contiformer import Classifier, TrainingOptions
+        >>> from contiformer.integrations.graph import SeriesGraph
+        >>> from contiformer.nn.attention import FixedShapes
+        >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in (1.0, 2.0, -1.0, -2.0)]
+        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
+        >>> model = Classifier(d_model=8, training=quick).fit(X, ["up", "up", "down", "down"])
+        >>> graph = SeriesGraph(model, FixedShapes())
+        >>> graph.inputs, graph.outputs
+        (('times', 'values', 'lengths'), ('probabilities',))
     """
 
     def __init__(self, estimator: Any, shapes: FixedShapes) -> None:
