@@ -106,7 +106,7 @@ class AutoCorrelation(nn.Module):
         delays = (chosen_by - ties).topk(most, dim=1).indices
         weights = softmax(correlation.gather(1, delays), dim=1)
         place = (torch.arange(length, device=x.device) + delays.unsqueeze(-1)) % length
-        rows = torch.zeros(len(x), length, length, dtype=weights.dtype, device=x.device)
+        rows = torch.zeros(x.shape[0], length, length, dtype=weights.dtype, device=x.device)
         # row t of this matrix has the weight of τ in column t + τ
         rows = rows.scatter(2, place.transpose(1, 2), weights.unsqueeze(1).expand(-1, length, -1))
         return self.out(rows @ values)

@@ -255,6 +255,35 @@ def explain(
 
 
 @app.command()
+def export(
+    run: Run,
+    to: Annotated[str, typer.Option(metavar="onnx|pt2", help="ONNX, or PyTorch's own format.")],
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Default: model.onnx or model.pt2 in the run folder.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Series to check the file on (default: the test part of the run)."),
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the model as one graph that runs without this library, and compare its answers with the model's own.
+
+    Scaling, clock, backbone, head and calibration are in it; checks of the data are not. Inputs and outputs are in the
+    units of the data and described in the file's metadata. A file whose answers differ by more than 1e-4 is not
+    written. Without a test part it is checked on series generated from the statistics of the training data.
+
+    [bold]Examples[/bold]
+
+      contiformer export runs/mortality --to onnx
+      contiformer export runs/vitals --to pt2 --output vitals.pt2 --data new.csv
+    """
+    _run("export", locals())
+
+
+@app.command()
 def plot(
     run: Run,
     output: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Default: plots/ in the run folder.")] = None,

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from contiformer.estimators import store
 from contiformer.tasks.base import Judged, Task
 from contiformer.training.options import TrainingOptions, TrainingOutcome
 from contiformer.training.processes import first_process
+
+if TYPE_CHECKING:
+    from contiformer.integrations.export import Exported
 
 _TRAINING = tuple(field.name for field in fields(TrainingOptions))
 _NESTED = "training__"
@@ -266,6 +269,29 @@ class Learner(ABC):
         loaded = store.load(Path(folder), cls, device)
         assert isinstance(loaded, cls)
         return loaded
+
+    def export(self, path: str | Path, X: Any = None) -> Exported:
+        """Write the model as one graph that runs without this library: ``model.onnx`` or ``model.pt2``.
+
+        Scaling, clock, backbone, head and calibration of all members are in it; checks of the data are not. Inputs and
+        outputs are in the units of the data and described in the file's metadata, see
+        :mod:`contiformer.integrations.export`. ONNX needs ``pip install 'contiformer[export]'``.
+
+        Args:
+            path: the file; its ending decides on the format.
+            X: series to compare file and model on, as for ``predict``; None: series that are generated from the
+                statistics of the training data.
+
+        Returns:
+            Path, largest difference and metadata.
+
+        Raises:
+            ValueError: the model cannot be exported, or the file's answers differ from the model's own by more than
+                1e-4 of the output's scale; nothing is written then.
+        """
+        from contiformer.integrations.export import export  # noqa: PLC0415 - above this package, and optional
+
+        return export(self, path, X)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> Any:
         """Upload the folder that :meth:`save` writes; needs the package huggingface_hub."""

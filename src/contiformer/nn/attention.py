@@ -24,9 +24,9 @@ from contiformer.paths.trajectories import (
     Pieces,
     ResolutionWarning,
     StackedField,
+    counted_pieces,
     fixed_pieces,
     nodes_for_degree,
-    single_piece,
     warn_unresolved,
     window_pieces,
 )
@@ -48,6 +48,20 @@ MAX_CAUSAL_PIECES = 4096
 MAX_NUMBERS = 2**30
 #: Scores of the listing beyond this many are computed in blocks of keys, and again in the backward pass.
 SCORES_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True)
+class FixedShapes:
+    """Sizes that values decide on otherwise, for compilers and exporters.
+
+    Attributes:
+        pieces: of time, for every sequence; those of longer windows are longer than ``piece_length``.
+        levels: how many of the automatic degrees, from the lowest on, every sequence is solved at. Each gets the first
+            that resolves it, otherwise the last. None: degree 7 alone.
+    """
+
+    pieces: int = 1
+    levels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +132,9 @@ class ContinuousAttention(nn.Module):
         >>> attention(torch.randn(2, 10, 32), times, query_times=torch.rand(2, 5)).shape
         torch.Size([2, 5, 32])
     """
+
+    #: Set by an exporter: the listing with these sizes, whatever the values are.
+    shapes: FixedShapes | None = None
 
     def __init__(
         self,
@@ -255,14 +272,15 @@ class ContinuousAttention(nn.Module):
         field = stack_fields(fields, problem.k.dtype)
         valid = None if seen.complete else seen.valid
         given = (problem.path, problem.k, problem.v, seen.times, valid, seen.query_times, pieces.edges, field, rule)
-        if not problem.return_weights and kernel.takes(*given, self.n_heads):
+        if not problem.return_weights and self.shapes is None and kernel.takes(*given, self.n_heads):
             weights = None
             out, tail = kernel.attend(*given, self.n_heads, levels)
         else:
             out, weights, tail = self._listed(problem, pieces, field, levels)
         if not traced(tail) and not bool((tail == 0).all()):
             degree = 2 * levels[-1].nodes - 1
-            advice = f"Raise degree above {degree}, pass a smaller piece_length than {self._piece(seen):g}, "
+            piece = self.piece(seen.query_times is None)
+            advice = f"Raise degree above {degree}, pass a smaller piece_length than {piece:g}, "
             warn_unresolved(float(tail.max()), degree, advice + "or scale the times so that a sequence spans less.")
         return out, weights
 
@@ -277,6 +295,8 @@ class ContinuousAttention(nn.Module):
         valid = None if seen.complete else seen.valid
         given = (problem.path, problem.k, problem.v, seen.times, valid, seen.query_times, pieces.edges)
         block, weighed = None, problem.return_weights
+        if self.shapes is not None and self.shapes.levels is not None:
+            return self._at_every_level(problem, pieces, field, levels[: self.shapes.levels])
         if traced(problem.k):
             # no decision on values: degree 7 is enough for most
             levels = levels[-3:][:1]
@@ -302,17 +322,54 @@ class ContinuousAttention(nn.Module):
         weights = torch.cat([w for w in weights_of if w is not None])[back] if weighed else None
         return torch.cat(outs)[back], weights, torch.cat(tails)[back]
 
-    def _piece(self, seen: Observations) -> float:
+    def _at_every_level(
+        self, problem: _Problem, pieces: Pieces, field: StackedField, levels: tuple[Level, ...]
+    ) -> tuple[Tensor, Tensor | None, Float[Tensor, " batch"]]:
+        """The listing at all levels; each sequence gets the first that resolves it, without a decision on shapes."""
+        seen = problem.seen
+        valid = None if seen.complete else seen.valid
+        given = (problem.path, problem.k, problem.v, seen.times, valid, seen.query_times, pieces.edges)
+        weighed = problem.return_weights
+        results = [
+            attend(*given, field, problem.rule, self.n_heads, level.nodes, return_weights=weighed) for level in levels
+        ]
+        out, weights, tail = results[-1]
+        tail = torch.where(tail <= levels[-1].tolerance, 0.0, tail)
+        for level, (coarse, coarse_weights, coarse_tail) in reversed(list(zip(levels, results, strict=True))[:-1]):
+            enough = coarse_tail <= level.tolerance
+            out = torch.where(enough[:, None, None], coarse, out)
+            tail = torch.where(enough, 0.0, tail)
+            if weights is not None and coarse_weights is not None:
+                weights = torch.where(enough[:, None, None, None], coarse_weights, weights)
+        return out, weights, tail
+
+    def pieces_for(
+        self,
+        x: Float[Tensor, "batch obs d"],
+        times: Real[Tensor, "batch obs"],
+        query_times: Real[Tensor, "batch query"] | None = None,
+        mask: Bool[Tensor, "batch obs"] | None = None,
+    ) -> int:
+        """How many pieces of time :meth:`forward` needs for its arguments."""
+        if 0 in times.shape or (query_times is not None and 0 in query_times.shape):
+            return 1
+        return self._pieces(Observations.of(x, times, query_times, mask, self.d_model), self.rule).count
+
+    def piece(self, at_points: bool) -> float:
+        """The longest piece of time, where queries are at the points or not."""
         if self.piece_length is not None:
             return self.piece_length
-        return PIECE_AT_POINTS if seen.query_times is None and not self.rule.causal else PIECE
+        return PIECE_AT_POINTS if at_points and not self.rule.causal else PIECE
 
     def _pieces(self, seen: Observations, rule: AttentionRule) -> Pieces:
         start, end = seen.window()
-        piece = self._piece(seen)
-        if not rule.continuous or traced(start):
+        piece = self.piece(seen.query_times is None)
+        if self.shapes is not None or not rule.continuous or traced(start):
             # the number of pieces is a shape, which values must not decide on
-            return single_piece(start, end, piece if rule.causal else 0.0)
+            count = 1 if self.shapes is None or not rule.continuous else self.shapes.pieces
+            if rule.causal:
+                return counted_pieces(start, end, piece, count)
+            return window_pieces(start, end, piece, count, count)
         if rule.causal:
             points = seen.times if seen.query_times is None else torch.cat([seen.times, seen.query_times], 1)
             return self._affordable(fixed_pieces(points.detach(), piece, MAX_CAUSAL_PIECES), seen)

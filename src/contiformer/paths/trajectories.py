@@ -103,11 +103,17 @@ class Pieces:
         return torch.cat([first, inner, last], -1)
 
 
-def window_pieces(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], length: float, limit: int) -> Pieces:
-    """Cut each window into equal pieces of at most ``length``; of more than that where ``limit`` pieces do not do."""
+def window_pieces(
+    start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], length: float, limit: int, count: int | None = None
+) -> Pieces:
+    """Cut each window into equal pieces of at most ``length``; of more than that where ``limit`` pieces do not do.
+
+    ``count``: how many pieces there are, some of them empty; None: as many as the longest window needs.
+    """
     window = end - start
     wanted = torch.ceil(window / length - 1e-9).clamp(1, limit)
-    count = int(wanted.max()) if wanted.numel() else 1
+    if count is None:
+        count = int(wanted.max()) if wanted.numel() else 1
     step = torch.arange(count + 1, device=start.device, dtype=start.dtype)
     share = torch.minimum(step / wanted[:, None], torch.ones_like(start)[:, None])
     return Pieces(start[:, None] + share * window[:, None])
@@ -139,9 +145,15 @@ def fixed_pieces(points: Float[Tensor, "batch points"], length: float, limit: in
     return Pieces(start + length * torch.minimum(edges, last))
 
 
-def single_piece(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], least: float) -> Pieces:
-    """One piece for each window, at least so long: what the values are does not change its shape."""
-    return Pieces(torch.stack([start, torch.maximum(end, start + least)], dim=1))
+def counted_pieces(start: Float[Tensor, " batch"], end: Float[Tensor, " batch"], length: float, count: int) -> Pieces:
+    """So many pieces of exactly ``length`` from each start on, the last one as long as it takes, those behind it empty.
+
+    Shapes do not depend on values.
+    """
+    needed = torch.ceil((end - start) / length - 1e-9).clamp(min=1)
+    step = torch.arange(count + 1, device=start.device, dtype=start.dtype)
+    edges = start[:, None] + length * torch.minimum(step, needed[:, None])
+    return Pieces(torch.cat([edges[:, :-1], torch.maximum(edges[:, -1], end)[:, None]], 1))
 
 
 def nodes_for_degree(degree: int) -> int:

@@ -89,7 +89,7 @@ class Forecasting(AtTimes):
         if not self.separate or batch.values.shape[-1] == 1:
             return self._together(batch, query_times)
         said = self._together(_apart(batch), query_times.repeat_interleave(batch.values.shape[-1], 0))
-        return said.squeeze(2).unflatten(0, (len(batch), -1)).transpose(1, 2)
+        return said.squeeze(2).unflatten(0, (-1, batch.values.shape[-1])).transpose(1, 2)
 
     def _together(self, batch: Batch, query_times: Tensor) -> Float[Tensor, "batch query channels numbers"]:
         level, spread = self._level(batch)
@@ -126,7 +126,7 @@ class Forecasting(AtTimes):
     def _level(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[B, 1, C] each: what becomes 0, and what becomes 1."""
         if self.normalize == "none":
-            zero = batch.values.new_zeros(len(batch), 1, batch.values.shape[-1])
+            zero = batch.values.new_zeros(batch.values.shape[0], 1, batch.values.shape[-1])
             return zero, zero + 1
         count = batch.observed.sum(1, keepdim=True).clamp(min=1)
         mean = batch.values.sum(1, keepdim=True) / count
@@ -211,7 +211,7 @@ class LinearPast(nn.Module):
         place = (lead / self.reach).clamp(0, 1) * (self.knots - 1)
         low = place.floor().long().clamp(max=self.knots - 2)
         share = (place - low).to(means.dtype).unsqueeze(-1)
-        weight = self.weight.expand(len(means), -1, -1)
+        weight = self.weight.expand(means.shape[0], -1, -1)
         if self.seasonal is not None:
             weight = weight + torch.einsum("bp,pki->bki", phases.to(means.dtype), self.seasonal)
         rows = low.unsqueeze(-1).expand(-1, -1, weight.shape[-1])
