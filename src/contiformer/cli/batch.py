@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from contiformer import __version__
+from contiformer.cli.commands import as_options
 from contiformer.cli.run_folder import flat, note, shown
 from contiformer.data import DataError, read_text, write_text
 from contiformer.data.files import locked, make_folder
@@ -146,9 +147,8 @@ def score_block(scorer: Scorer, block: Block, skip: bool) -> tuple[pl.DataFrame 
     if last == 0:
         file, row = (problem.file, problem.row) if problem.row is not None else block.place.of_row(0)
         told = {"file": None if file is None else str(file), "row": row, "column": problem.column}
-        return None, [
-            {"id": ids[0], **told, "problem": f"{problem.problem}" + f"; {problem.remedy}" * bool(problem.remedy)}
-        ]
+        advice = f"; {problem.remedy}" if problem.remedy else ""
+        return None, [{"id": ids[0], **told, "problem": as_options(f"{problem.problem}{advice}")}]
     tables, refused = [], []
     for first, stop in ((0, last // 2 + 1), (last // 2 + 1, last + 1)):
         inside = ((numbers >= first) & (numbers < stop)).to_numpy()
