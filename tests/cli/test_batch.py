@@ -285,14 +285,14 @@ from contiformer.cli.main import app
 
 def predict(run, given, output):
     try:
-        app(["predict", run, "--input", given, "--output", output])
+        app(["predict", run, "--input", given, "--output", output, *more])
     except SystemExit as end:
         assert end.code == 0
 
 def memory(what):
     return int(Path("/proc/self/status").read_text().partition(what + ":")[2].split()[0]) * 1024
 
-run, small, large, output = sys.argv[1:]
+run, small, large, output, *more = sys.argv[1:]
 predict(run, small, output + "/small")
 libraries = memory("VmRSS")
 predict(run, large, output + "/large")
@@ -301,16 +301,25 @@ print(memory("VmHWM") - libraries)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize(("rows", "limit"), [(100_000, 250e6), pytest.param(1_000_000, 1e9, marks=pytest.mark.slow)])
-def test_memory_is_bounded(rows, limit, classified, table, tmp_path):
+@pytest.mark.parametrize(
+    ("task", "rows", "times", "limit"),
+    [
+        # a table of 1 M predictions; the rows alone are small
+        ("interpolated", 100_000, "0:10:0.1", 100e6),
+        pytest.param("classified", 1_000_000, None, 1e9, marks=pytest.mark.slow),
+    ],
+)
+def test_memory_is_bounded(task, rows, times, limit, table, tmp_path, request):
+    found = request.getfixturevalue(task)
+    folder = found[0] if isinstance(found, tuple) else found
     draw = np.random.default_rng(0)
     values = {"who": np.arange(rows) % (rows // 10), "t": draw.uniform(0, 10, rows), "x": draw.normal(size=rows)}
     pl.DataFrame(values).write_csv(tmp_path / "large.csv")
-    arguments = [classified[0], table, tmp_path / "large.csv", tmp_path]
+    arguments = [folder, table, tmp_path / "large.csv", tmp_path, *(["--at", times] if times else [])]
     command = [sys.executable, "-c", MEASURE, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     manifest = json.loads((tmp_path / "large" / "_manifest.json").read_text())
     assert (manifest["rows"], manifest["series"]) == (rows, rows // 10)
-    assert _together(tmp_path / "large").height == rows // 10
+    assert _together(tmp_path / "large").height == rows // 10 * (101 if times else 1)
     assert int(done.stdout) < limit

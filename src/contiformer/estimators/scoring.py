@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -46,7 +46,12 @@ def fingerprint(run: Path | str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _loaded(run: str, expected: str) -> Learner:
+def load_in_worker(run: str, expected: str) -> Learner:
+    """The run with the expected fingerprint, loaded once in this process, for one thread.
+
+    Raises:
+        DataError: the run that this machine finds at the path is another one.
+    """
     import torch  # noqa: PLC0415 - start-up time
 
     found = fingerprint(run)
@@ -106,11 +111,13 @@ class Scorer:
                 raise OptionError(name, why)
 
     @classmethod
-    def of_run(cls, run: str, expected: str, options: Mapping[str, Any], **columns: Any) -> Scorer:
-        """A scorer with the run of this fingerprint, loaded once per process; ``options`` are at, quantiles and n."""
-        estimator = _loaded(run, expected)
+    def of(cls, estimator: Any, columns: Mapping[str, Any], **question: Any) -> Scorer:
+        """A scorer of tables with these names of columns, which the predictions have as well."""
         roles = columns_of_run(estimator, columns)
-        return cls(estimator, roles, names=roles, **options)
+        if roles.id is None or roles.time is None:
+            missing = "id" if roles.id is None else "time"
+            raise DataError(f"which column is the {missing}?", remedy=f"name it in {missing}=")
+        return cls(estimator, roles, names=roles, **question)
 
     @property
     def events(self) -> bool:
@@ -146,6 +153,34 @@ class Scorer:
             return int(getattr(self.estimator, "horizon", 0) or 0)
         return 0 if isinstance(self.at, Mapping) else len(self.at)
 
+    def schema(self, id: Any, time: Any) -> dict[str, Any]:
+        """The columns of the predictions with their types, given the types of ids and times."""
+        roles, number, text = self.names or self.estimator.columns_, pl.Float64(), pl.String()
+        key = {roles.id or "id": id}
+        if self.events and self.n is None:
+            times = dict.fromkeys(("last_time", "expected_time", "median_time"), time)
+            return key | times | {"type": text, "probability": number}
+        if self.events:
+            times = dict.fromkeys(("time", "time_q0.05", "time_q0.95"), time)
+            return key | {"step": pl.Int64()} | times | {"type": text}
+        if self.estimator.task_name == "classification":
+            classes = self.estimator.classes_.tolist()
+            kind = pl.Series(self.estimator.classes_[:1]).dtype
+            return key | {"class": kind} | {f"probability_{label}": number for label in classes}
+        if self.per_series:
+            return key | {roles.label or "prediction": number}
+        outputs = self.estimator._outputs
+        names = [*outputs]
+        if self.quantiles is not None:
+            names = [f"{name}_q{level:g}" for name in outputs for level in self.quantiles]
+        elif self._with_std:
+            names += [f"{name}_std" for name in outputs]
+        return key | {roles.time or "time": time} | dict.fromkeys(names, number)
+
+    @property
+    def _with_std(self) -> bool:
+        return bool(self.estimator.task_name != "forecasting" and self.estimator.law == "gaussian")
+
     def read(self, frame: pl.DataFrame, place: Place | None = None) -> Any:
         """The series or event sequences of a table, in the order of their ids."""
         if self.events:
@@ -157,6 +192,14 @@ class Scorer:
     def __call__(self, frame: pl.DataFrame, place: Place | None = None, first: int = 0) -> pl.DataFrame:
         """The predictions for the series of a table; ``first`` is the number of its first series among all."""
         return self.predict(self.read(frame, place), first)
+
+    def stream(self, frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+        """The predictions for frames that follow each other, in which rows of one id do; ``rows`` at a time."""
+        id = self.columns.id
+        for block in whole_series(frames, id, rows):
+            # random draws must not depend on the neighbours, which an engine chooses
+            for part in [block] if self.n is None else block.partition_by(id, maintain_order=True):
+                yield self(part)
 
     def predict(self, data: Any, first: int = 0) -> pl.DataFrame:
         """A row for each series, or for each series and time."""
@@ -178,10 +221,35 @@ class Scorer:
             return pl.DataFrame(ids | {"class": classes[probability.argmax(1)]} | shares)
         if self.quantiles is not None:
             parts = [estimator.predict(data, at=self.at, quantiles=self.quantiles)]
-        elif task != "forecasting" and estimator.law == "gaussian":
+        elif self._with_std:
             parts = list(estimator.predict(data, at=self.at, return_std=True))
         else:
             parts = [estimator.predict(data, at=self.at)]
         names = [f"{channel}{suffix}" for part, suffix in zip(parts, ("", "_std")) for channel in part.channels]
         values = [np.hstack([one.values for one in series]) for series in zip(*parts, strict=True)]
         return frame_of(data, [one.times for one in parts[0]], values, names, Columns(id, time))
+
+
+def whole_series(frames: Iterable[pl.DataFrame], id: str, rows: int) -> Iterator[pl.DataFrame]:
+    """Frames of about ``rows`` rows that divide no series; rows of one id follow each other.
+
+    Example:
+        >>> import polars as pl
+        >>> from contiformer.estimators.scoring import whole_series
+        >>> frames = [pl.DataFrame({"id": [1, 1, 2]}), pl.DataFrame({"id": [2, 3]})]
+        >>> [part["id"].to_list() for part in whole_series(frames, "id", 2)]
+        [[1, 1], [2, 2], [3]]
+    """
+    kept: list[pl.DataFrame] = []
+    for frame in frames:
+        for part in frame.iter_slices(rows):
+            kept.append(part)
+            if sum(map(len, kept)) > rows:
+                together = pl.concat(kept)
+                runs = together[id].rle_id()
+                last = int(runs.search_sorted(runs[-1]))
+                if last:
+                    yield together[:last]
+                kept = [together[last:]]
+    if kept and sum(map(len, kept)):
+        yield pl.concat(kept)

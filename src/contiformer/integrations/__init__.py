@@ -1,0 +1,1 @@
+"""Trained estimators in other systems: files for other runtimes."""
