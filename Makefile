@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src reproduction benchmarks tests examples conftest.py setup.py
 
-.PHONY: demo test test-slow reproduce-quick install bench format clean
+.PHONY: demo test test-slow test-engines reproduce-quick install bench format clean
 
 install: $(VENV)/.installed
 
@@ -29,6 +29,11 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow -o addopts=-ra
+
+# Spark and Ray in local mode; installs 600 MB into .venv, and Spark needs Java 17 or later
+test-engines: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,ray]'
+	$(BIN)/python -m pytest tests/integrations/test_spark.py tests/integrations/test_ray.py
 
 reproduce-quick: install
 	rm -rf build/reproduce-quick

@@ -177,7 +177,10 @@ def predict(
     given: Annotated[
         str,
         typer.Option(
-            "--input", "--data", metavar="FILE", help="Series in the columns of the run; answers are not needed."
+            "--input",
+            "--data",
+            metavar="FILE|FOLDER|PATTERN|-",
+            help="Series in the columns of the run; answers are not needed. A pattern stands in quotes; - is stdin.",
         ),
     ],
     at: Annotated[
@@ -194,7 +197,22 @@ def predict(
     type: Type = None,
     n: Ahead = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=".csv, .parquet or .json (default: CSV on stdout).")
+        Path | None,
+        typer.Option(
+            metavar="FILE|FOLDER|-", help=".csv, .parquet or .json; a folder for batches (default: CSV on stdout)."
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only the I-th of every N blocks, for several machines.")
+    ] = None,
+    on_error: Annotated[
+        str | None, typer.Option(metavar="stop|skip", help="At a series that cannot be scored (default: stop).")
+    ] = None,
+    block_rows: Annotated[
+        int | None, typer.Option(min=1, metavar="ROWS", help="Rows that are scored together (default: 65536).")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="parquet|csv", help="Of the parts in a folder (default: parquet).")
     ] = None,
     escape_formulas: Annotated[
         bool, typer.Option("--escape-formulas", help="Put ' before words that a spreadsheet would run (=, +, -, @).")
@@ -202,12 +220,18 @@ def predict(
 ) -> None:
     """Classes and their probabilities, numbers, values with their uncertainty at any times, or the next events.
 
+    With a folder as --output, tables of any size are scored block by block: part-00001.parquet and so on. Rows may be
+    in any order and in any number of CSV or Parquet files. The same command again goes on after a crash; --on-error
+    skip lists the series that cannot be scored in _refused-00001.csv and so on.
+
     [bold]Examples[/bold]
 
       contiformer predict runs/mortality --input new.csv --output risk.csv
       contiformer predict runs/vitals --input new.csv --at 0:48:0.5 --output hourly.parquet
       contiformer predict runs/demand --input known.csv --quantiles 0.1,0.5,0.9
       contiformer predict runs/orders --input known.csv --n 5 --output next.csv
+      contiformer predict runs/mortality --input warehouse/ --output risk/ --shard 2/8
+      zcat stays.csv.gz | contiformer predict runs/mortality --input - --output - | head
     """
     _run("predict", locals())
 

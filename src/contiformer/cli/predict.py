@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import hashlib
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ import numpy as np
 import polars as pl
 import typer
 
-from contiformer.cli.run_folder import load_run, read_source, refuse_options
-from contiformer.data import DataError, SeriesSet, read_text, write_bytes
+from contiformer.cli.batch import STDIN, Options, score_in_order, score_to_folder
+from contiformer.cli.run_folder import load_run, read_source
+from contiformer.data import DataError, read_text, write_bytes
 from contiformer.data.conversion import TimeKind
 from contiformer.data.errors import printable
-from contiformer.estimators.frames import frame_of
-from contiformer.estimators.tables import Columns, names_of
+from contiformer.estimators.scoring import OptionError, Scorer, columns_of_run
 
 ENDINGS = (".csv", ".parquet", ".json")
 #: Beginnings of cells that spreadsheets run.
@@ -35,46 +36,110 @@ def predict(
     type: str | None,
     n: int | None,
     output: Path | None,
+    shard: str | None,
+    on_error: str | None,
+    block_rows: int | None,
+    format: str | None,
     escape_formulas: bool,
     **columns: str | None,
 ) -> None:
     """Write the predictions for the data ``given`` to ``output`` or stdout."""
-    if output is not None:
+    output = None if output == Path(STDIN) else output
+    folder = output is not None and (output.is_dir() or not output.suffix)
+    options = Options.of(shard, on_error, block_rows, format)
+    if output is not None and not folder:
         check_output(output, ENDINGS)
+    if format is not None and not folder:
+        raise typer.BadParameter("only the parts in a folder have one.", param_hint="--format")
     levels = None if quantiles is None else _numbers(quantiles.split(","), "--quantiles")
     estimator: Any = load_run(run)
-    events = estimator.task_name == "events"
-    if events:
-        why = "a model of events says what comes next, and when."
-        refuse_options(("--at", at), ("--quantiles", levels), why=why)
+    if type is not None:
         columns["type"] = type
+    whole = not (folder or is_batch(given) or shard or on_error or block_rows)
+    try:
+        data = read_source(run, estimator.task_name).inputs(given, estimator, **columns) if whole else None
+        roles = columns_of_run(estimator, columns)
+        scorer = Scorer(estimator, roles, _ask(at, estimator, data), levels, n)
+    except OptionError as error:
+        raise typer.BadParameter(error.why, param_hint=f"--{error.option}") from None
+
+    if folder and output is not None:
+        asked = {"at": _digest(at), "quantiles": levels, "n": n, "escape_formulas": escape_formulas}
+
+        def write_part(table: pl.DataFrame, path: Path) -> None:
+            _write_file(_as_text(table, path.suffix, escape_formulas), path)
+
+        score_to_folder(scorer, run, given, output, options, asked, write_part)
+    elif whole:
+        write_table(scorer.predict(data), output, escape_formulas=escape_formulas)
+    elif output is None:
+        lines = _to_stdout()
+        score_in_order(scorer, given, options, lambda table: lines(_as_text(table, ".csv", escape_formulas)))
     else:
-        refuse_options(("--n", n), ("--type", type), why=f"{estimator.task_name} has no use for it.")
-    data: Any = read_source(run, estimator.task_name).inputs(given, estimator, **columns)
-    table: pl.DataFrame
-    if events:
-        table = estimator.predict_next(data) if n is None else estimator.predict_ahead(data, n)
-    else:
-        table = predictions(estimator, data, at, levels)
-    write_table(table, output, escape_formulas=escape_formulas)
+        tables: list[pl.DataFrame] = []
+        score_in_order(scorer, given, options, tables.append)
+        write_table(pl.concat(tables) if tables else pl.DataFrame(), output, escape_formulas=escape_formulas)
 
 
 def write_table(table: pl.DataFrame, output: Path | None, *, escape_formulas: bool = False) -> None:
     """Write a table to a file by its ending, or as CSV to stdout."""
-    if output is None or output.suffix != ".parquet":
-        table = table.with_columns(_as_clock(table[name]) for name, kind in table.schema.items() if kind == pl.Duration)
-    if escape_formulas:
-        table = without_formulas(table)
+    table = _as_text(table, ".csv" if output is None else output.suffix, escape_formulas)
     if output is None:
-        text = table.write_csv()
-        sys.stdout.write("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
+        _to_stdout()(table)
         return
-    packed = io.BytesIO()
-    writers: dict[str, Any] = {".csv": table.write_csv, ".parquet": table.write_parquet, ".json": table.write_json}
-    writers[output.suffix](packed)
-    write_bytes(output, packed.getvalue())
+    _write_file(table, output)
     names = printable(", ".join(table.columns[:8]))
     typer.echo(f"wrote {output}: {table.height:,} rows of {names}", err=True)
+
+
+def _as_text(table: pl.DataFrame, ending: str, escape_formulas: bool) -> pl.DataFrame:
+    """The table as the format can hold it: Parquet alone has durations."""
+    if ending != ".parquet":
+        table = table.with_columns(_as_clock(table[name]) for name, kind in table.schema.items() if kind == pl.Duration)
+    return without_formulas(table) if escape_formulas else table
+
+
+def _write_file(table: pl.DataFrame, path: Path) -> None:
+    packed = io.BytesIO()
+    writers: dict[str, Any] = {".csv": table.write_csv, ".parquet": table.write_parquet, ".json": table.write_json}
+    writers[path.suffix](packed)
+    write_bytes(path, packed.getvalue())
+
+
+def is_batch(given: str) -> bool:
+    """Whether the input is stdin, a pattern, or a folder of CSV files, and not one file or a folder of Parquet."""
+    path = Path(given)
+    if path.is_dir():
+        return not any(path.rglob("*.parquet"))
+    return given == STDIN or (any(sign in given for sign in "*?[") and not path.exists())
+
+
+def _ask(at: str | None, estimator: Any, data: Any) -> Any:
+    """The times of ``--at``, of the kind of the data, or else of the training."""
+    if at is None or estimator.task_name == "events":
+        return at
+    schema = estimator.schema_ if data is None else data.schema
+    return parse_times(at, estimator.columns_.id, estimator.columns_.time, kind=schema.time_kind)
+
+
+def _digest(at: str | None) -> str | None:
+    """The text of ``--at``; of a file a hash of its contents."""
+    if at is None or not Path(at).is_file():
+        return at
+    return f"sha256 {hashlib.sha256(Path(at).read_bytes()).hexdigest()}"
+
+
+def _to_stdout() -> Callable[[pl.DataFrame], None]:
+    """Write tables as one CSV, with one line of column names."""
+    header = [True]
+
+    def write(table: pl.DataFrame) -> None:
+        text = table.write_csv(include_header=header[0])
+        header[0] = False
+        sys.stdout.write("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
+
+    return write
 
 
 def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
@@ -98,34 +163,6 @@ def check_output(output: Path, endings: Sequence[str]) -> None:
         raise typer.BadParameter(f"{output} has to end in {known}.", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise DataError("there is no such folder", file=output.parent, remedy="make it first")
-
-
-def predictions(estimator: Any, data: SeriesSet, at: str | None, levels: Sequence[float] | None) -> pl.DataFrame:
-    """A row for each series, or for each series and time."""
-    columns: Columns = estimator.columns_
-    id, time = columns.id or "id", columns.time or "time"
-    task = estimator.task_name
-    if task == "classification" or (task == "regression" and not estimator._in_time):
-        why = "this model says one thing about a whole series."
-        refuse_options(("--at", at), ("--quantiles", levels), why=why)
-        table: dict[str, Any] = {id: names_of(data)}
-        if task == "regression":
-            return pl.DataFrame(table | {columns.label or "prediction": estimator.predict(data)})
-        probability, classes = estimator.predict_proba(data), estimator.classes_
-        shares = {f"probability_{label}": probability[:, k] for k, label in enumerate(classes.tolist())}
-        return pl.DataFrame(table | {"class": classes[probability.argmax(1)]} | shares)
-    times = None if at is None else parse_times(at, columns.id, columns.time, kind=data.schema.time_kind)
-    if levels is not None:
-        if task == "regression":
-            raise typer.BadParameter("regression has none.", param_hint="--quantiles")
-        parts = [estimator.predict(data, at=times, quantiles=levels)]
-    elif task != "forecasting" and estimator.law == "gaussian":
-        parts = list(estimator.predict(data, at=times, return_std=True))
-    else:
-        parts = [estimator.predict(data, at=times)]
-    names = [f"{channel}{suffix}" for part, suffix in zip(parts, ("", "_std")) for channel in part.channels]
-    values = [np.hstack([one.values for one in series]) for series in zip(*parts, strict=True)]
-    return frame_of(data, [one.times for one in parts[0]], values, names, Columns(id, time))
 
 
 def parse_times(text: str, id: str | None = None, time: str | None = None, kind: TimeKind | None = None) -> Any:

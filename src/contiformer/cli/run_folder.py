@@ -98,25 +98,27 @@ def refuse_options(*given: tuple[str, Any], why: str) -> None:
 
 def refuse_other(folder: Path, saved: Start, now: Start) -> None:
     """Refuse other options than those the run in the folder was started with, naming the differences."""
-    before, after = _flat(saved.to_dict()), _flat(now.to_dict())
+    before, after = flat(saved.to_dict()), flat(now.to_dict())
     other = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     if other:
-        named = ", ".join(f"{name} {_shown(before.get(name))} (now {_shown(after.get(name))})" for name in other)
+        named = ", ".join(f"{name} {shown(before.get(name))} (now {shown(after.get(name))})" for name in other)
         remedy = "repeat its options, or choose another folder with --output"
         raise DataError(f"the run in {folder} was started with {named}", remedy=remedy)
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested options by names with dots."""
+    found: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{name}." if name not in ("data", "parameters") else "")
+            found |= flat(value, f"{prefix}{name}." if name not in ("data", "parameters") else "")
         else:
-            flat[f"{prefix}{name}"] = value
-    return flat
+            found[f"{prefix}{name}"] = value
+    return found
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """An option for messages."""
     return "none" if value in (None, [], {}) else str(value)
 
 

@@ -32,6 +32,7 @@ from contiformer.data.synthetic import GENERATORS
 from contiformer.estimators.event_tables import EventColumns, Events
 from contiformer.estimators.input_checks import last_part
 from contiformer.estimators.labels import only_labelled
+from contiformer.estimators.scoring import columns_of_run
 from contiformer.estimators.tables import Columns, without_answers
 
 if TYPE_CHECKING:
@@ -209,14 +210,14 @@ class SeriesSource(Source):
     def other(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet | None:
         """Other series with answers; of a set with parts its test part."""
         found, labels = find_data(data, events=False), columns.pop("labels", None)
-        roles = _columns_of_run(estimator, columns)
+        roles = columns_of_run(estimator, columns)
         return replace(self, data=found, test=found, columns=roles, labels=labels, order="id").testing(estimator)
 
     def inputs(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet:
         """Other series, whose labels and targets may be missing."""
         found = find_data(data, events=False)
         if kind_of(found) == "file":
-            roles = _columns_of_run(estimator, columns)
+            roles = columns_of_run(estimator, columns)
             return read_series_file(Path(found), roles, estimator.schema_)[0]
         series = SeriesSource(found, test=found).testing(estimator)
         assert series is not None
@@ -289,15 +290,6 @@ class SeriesSource(Source):
         return parts[0], parts[1]
 
 
-def _columns_of_run(estimator: Any, given: Mapping[str, str | None]) -> Any:
-    """The columns that the model was trained on, unless they have other names here."""
-    columns = estimator.columns_
-    other: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if "time" in other and isinstance(columns, Columns) and not columns.values:
-        other["values"] = estimator.schema_.channels
-    return replace(columns, **other)
-
-
 def _has_test_part(name: str) -> bool:
     info = catalog.dataset_info(name)
     # the first file of a set for classification is its training part
@@ -352,7 +344,7 @@ class EventSource(Source):
 
     def other(self, data: str, estimator: EventPredictor, **columns: str | None) -> Events:
         """Other sequences; of a set with parts its test part, of the fold of the run where it has it."""
-        source = EventSource.of(data, columns=_columns_of_run(estimator, columns))
+        source = EventSource.of(data, columns=columns_of_run(estimator, columns))
         fold = self.fold if self.fold <= catalog.EVENT_FOLDS.get(source.data, 1) else 1
         return replace(source, fold=fold)._read(estimator.type_names_)
 

@@ -242,7 +242,9 @@ def _types(
     return types, list(names)
 
 
-def event_frame(table: dict[str, Any], times: Sequence[str], kind: TimeKind, types: str, like: Any) -> pl.DataFrame:
+def event_frame(
+    table: dict[str, Any], times: Sequence[str], kind: TimeKind, types: str = "type", like: Any = None
+) -> pl.DataFrame:
     """Predictions by column; those in ``times`` are of the kind of the input's, and ``types`` of the type ``like``."""
     named = {name: _as_given(np.asarray(x), kind) if name in times else x for name, x in table.items()}
     if like is not None and types in named:

@@ -74,7 +74,7 @@ def _one_hot(column: pl.Series, known: Sequence[str] | None, place: Place) -> tu
     if strange.any():
         at = first(strange)
         warnings.warn(
-            f"row {place.first_row + at}, column {column.name!r}: {text[at]!r} was not there in training; "
+            f"row {place.of_row(at)[1]}, column {column.name!r}: {text[at]!r} was not there in training; "
             f"{int(np.sum(strange))} rows with such values count as none of the categories",
             stacklevel=2,
         )

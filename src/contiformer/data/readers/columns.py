@@ -36,8 +36,12 @@ class Place:
         self, problem: str, *, at: int | None = None, column: str | None = None, remedy: str | None = None
     ) -> DataError:
         """An error at position ``at`` (from 0) of a column."""
-        row = None if at is None else at + self.first_row
-        return DataError(problem, file=self.file, row=row, column=column, remedy=remedy)
+        file, row = (self.file, None) if at is None else self.of_row(at)
+        return DataError(problem, file=file, row=row, column=column, remedy=remedy)
+
+    def of_row(self, at: int) -> tuple[PathText | None, int]:
+        """File and row number of position ``at`` (from 0)."""
+        return self.file, at + self.first_row
 
     def refuse(self, bad: NDArray[np.bool_], problem: str, column: str, remedy: str) -> None:
         """Raise an error for the first row of a column that is bad."""

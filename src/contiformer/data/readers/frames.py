@@ -198,7 +198,8 @@ class _Rows:
 
     def repeated(self, what: Callable[[int], str], several: str, a: int, b: int) -> DataError:
         """The error for duplicates at two positions."""
-        problem = f"repeats {what(a)} of row {self.original(a) + self.place.first_row}"
+        (file, row), here = self.place.of_row(self.original(a)), self.place.of_row(self.original(b))[0]
+        problem = f"repeats {what(a)} of row {row}" + ("" if file == here else f" of {file}")
         remedy = f'pass duplicates="mean", "first" or "last"{several}'
         return self.place.error(problem, at=self.original(b), remedy=remedy)
 
