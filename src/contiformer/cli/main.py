@@ -228,6 +228,36 @@ def plot(
 
 
 @app.command()
+def serve(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `contiformer train` wrote.")],
+    host: Annotated[str, typer.Option(help="Address to listen on. One that others reach needs --token-file.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with a secret word that every request has to bring.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Series to look at on the page, in the columns of a run.")
+    ] = None,
+) -> None:
+    r"""Answer predictions over HTTP, in one process for any number of models.
+
+    A model is called as its folder. `GET /schema` lists models and columns, `/openapi.json` describes every endpoint,
+    `/metrics` is for Prometheus. Needs the extra: pip install 'contiformer\[serve]'.
+
+    [bold]Examples[/bold]
+
+      contiformer serve runs/mortality
+      contiformer serve runs/* --port 8080
+      curl localhost:8000/predict -H 'Content-Type: text/csv' --data-binary @new.csv
+      curl localhost:8000/at?model=vitals --json '{"records": [...], "at": [0.5, 24]}'
+      contiformer serve runs/mortality --host 0.0.0.0 --token-file token.txt
+    """
+    _run("serve", locals())
+
+
+@app.command()
 def doctor() -> None:
     """Versions, threads, devices, memory, data and extras, and a self-test. Exit code 1 when something is broken.
 

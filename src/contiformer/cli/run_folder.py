@@ -153,9 +153,14 @@ def note(text: str) -> None:
     typer.echo(f"note: {printable(text)}", err=True)
 
 
-def load_run(folder: Path) -> Learner:
-    """The trained model."""
+def refuse_unfinished(folder: Path) -> None:
+    """Refuse a run whose training has not come to its end."""
     if not is_finished(folder) and histories(folder):
         remedy = "start the same `contiformer train` again: it goes on"
         raise DataError("this run is not finished", file=folder, remedy=remedy)
+
+
+def load_run(folder: Path) -> Learner:
+    """The trained model."""
+    refuse_unfinished(folder)
     return Learner.load(folder)
