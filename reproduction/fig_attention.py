@@ -57,7 +57,7 @@ def attention_over_time(model: Classifier, data: SeriesSet) -> list[Float[np.nda
     for one, when in zip(data, times, strict=True):
         single = SeriesSet([one], schema=data.schema)
         if model.backbone == "contiformer":
-            found.append(model.explain(single, at=[when]).weights[0].mean(0))
+            found.append(model.explain(single, "attention", at=[when]).weights[0].mean(0))
         else:
             found.append(_given_to_layer(model, single, when))
     return found

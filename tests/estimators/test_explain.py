@@ -16,8 +16,8 @@ from tests.estimators.problems import TINY, long_table
 @pytest.mark.parametrize("kind", ["classifier", "regressor", "interpolator"])
 def test_attention_weights_sum_to_one(request, X, kind):
     model = request.getfixturevalue(kind)
-    told = model.explain(X, at=[0.0, 5.0, 20.0])
-    assert len(told.weights) == len(told.times) == len(X)
+    told = model.explain(X, "attention", at=[0.0, 5.0, 20.0])
+    assert len(told.weights) == len(told.query_times) == len(X)
     for n, (times, values) in enumerate(X):
         assert told.weights[n].shape == (2, 3, len(times))
         np.testing.assert_allclose(told.weights[n].sum(-1), 1, rtol=1e-5)
@@ -33,16 +33,16 @@ def test_attention_weights_sum_to_one(request, X, kind):
 
 def test_explain_changes_no_prediction_and_ignores_batch_mates(X, classifier):
     before = classifier.predict_proba(X)
-    whole = classifier.explain(X)
+    whole = classifier.explain(X, "attention")
     np.testing.assert_array_equal(classifier.predict_proba(X), before)
-    alone = classifier.explain(X[2:3])
+    alone = classifier.explain(X[2:3], "attention")
     np.testing.assert_allclose(alone.weights[0], whole.weights[2], rtol=1e-4, atol=1e-6)
     assert whole.weights[2].shape == (2, len(X[2][0]), len(X[2][0]))
 
 
 def test_explained_weights_are_those_of_the_forward_pass(X, interpolator):
     """A value that has no weight can be anything."""
-    told = interpolator.explain(X[:1], at=[3.0])
+    told = interpolator.explain(X[:1], "attention", at=[3.0])
     attention = interpolator.tasks_[0].backbone.model.layers[-1].attention
     seen = {}
 
@@ -78,7 +78,12 @@ def test_embed_returns_states_at_any_time(X, classifier):
 def test_member_selects_the_member(X, y):
     model = Classifier.from_options(members=2, **TINY).fit(X, y)
     assert np.abs(model.embed(X, member=0)[0] - model.embed(X, member=1)[0]).max() > 1e-3
-    assert np.abs(model.explain(X, member=0).weights[0] - model.explain(X, member=1).weights[0]).max() > 1e-6
+    assert (
+        np.abs(
+            model.explain(X, "attention", member=0).weights[0] - model.explain(X, "attention", member=1).weights[0]
+        ).max()
+        > 1e-6
+    )
 
 
 @pytest.mark.parametrize("dates", [False, True])
@@ -87,7 +92,7 @@ def test_plot_of_an_explanation(tmp_path, X, y, dates):
     if dates:
         table["hour"] = pd.Timestamp("2024-03-01") + pd.to_timedelta((3600 * table["hour"]).round(), unit="s")
     model = Classifier.from_options(**TINY).fit(table, id="who", time="hour", label="kind")
-    told = model.explain(table)
+    told = model.explain(table, "attention")
     path = tmp_path / "look.png"
     figure = told.plot(path, series=told.ids.index("p3"))
     assert path.read_bytes()[:4] == b"\x89PNG"
@@ -102,12 +107,12 @@ def test_plot_of_an_explanation(tmp_path, X, y, dates):
 
 
 def test_plot_of_tied_observations(X, interpolator):
-    told = interpolator.explain([([1.0, 1.0, 1.0], np.zeros((3, 2)))], at=[2.0])
+    told = interpolator.explain([([1.0, 1.0, 1.0], np.zeros((3, 2)))], "attention", at=[2.0])
     np.testing.assert_allclose(np.asarray(told.plot().axes[1].collections[0].get_array()), [[1.0]], rtol=1e-5)
 
 
 def test_plot_without_matplotlib_says_what_to_install(X, interpolator, monkeypatch):
-    told = interpolator.explain(X[:1])
+    told = interpolator.explain(X[:1], "attention")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'contiformer\[plot\]'"):
         told.plot()
@@ -131,4 +136,4 @@ def test_explain_is_refused_for_a_backbone_without_attention(X, monkeypatch):
     model = Interpolator.from_options(**{**TINY, "backbone": "plain", "backbone_options": None}).fit(X)
     assert model.embed(X)[0].shape == (len(X[0][0]), 8)
     with pytest.raises(ValueError, match="the backbone 'plain' has no continuous attention"):
-        model.explain(X)
+        model.explain(X, "attention")

@@ -30,7 +30,7 @@ from contiformer.tasks.inputs import InputOptions, Inputs
 from contiformer.training.options import EVALUATION_BATCH, TrainingOptions
 
 if TYPE_CHECKING:
-    from contiformer.estimators.explain import Explanation
+    from contiformer.estimators.explanation import Explanation, Hidden, Method
 
 
 @dataclass(frozen=True)
@@ -356,11 +356,58 @@ class Estimator(Learner):
         """The series with the classes of the model."""
         return data
 
-    def explain(self, X: Any, at: Any = None, *, member: int = 0) -> Explanation:
-        """Attention over continuous time: see :class:`~contiformer.estimators.explain.Explanation`."""
-        from contiformer.estimators.explain import explain  # noqa: PLC0415
+    def _visible(self, data: SeriesSet) -> SeriesSet:
+        """The part of the series that an answer goes by: all of them, unless a subclass has windows."""
+        return data
 
-        return explain(self, X, at, member)
+    def _check_states(self) -> None:
+        """Refuse states of whole series where there are none."""
+
+    def explain(
+        self,
+        X: Any,
+        method: Method = "occlusion",
+        *,
+        target: Any = None,
+        at: Any = None,
+        hide: Hidden = "observation",
+        most_parts: int = 512,
+        member: int | None = None,
+    ) -> Explanation:
+        """Attributions of the answer to each observation, see :class:`~contiformer.estimators.explanation.Explanation`.
+
+        What is explained is one number for each series: the log-odds of a class, the predicted number, or the predicted
+        value of a channel at a time.
+
+        Args:
+            X: the series, as in ``predict``. Keep them few: a series costs as many evaluations as it has observations
+                and channels; they are in ``evaluations`` of the result.
+            method: "occlusion": the answer minus that with an observation hidden, for every backbone; hidden means
+                missing, or for a backbone that takes no missing values on the line between its neighbours in time.
+                "gradients": integrated gradients from the training mean of each channel (its median where scaled by
+                ranks); missing stays missing, and the sum is the answer minus that for the baseline.
+                "attention": weights of the last layer, of backbones that have them.
+            target: class, or channel of the prediction. None: the class predicted for each series, or the only channel.
+            at: the time of the prediction that is explained; None: the next step of a forecast. Of attention: query
+                times, by default those of the series.
+            hide: of occlusion: one "observation", a "time" with all its channels, or a whole "channel" at once.
+            most_parts: of occlusion: a series of more observations is hidden in windows of consecutive ones, which
+                share the change equally; ``notes`` of the result say so. A smaller number is quicker.
+            member: the model to explain, None: the mean of all (attention: the first).
+
+        Example:
+            >>> from contiformer import Regressor, TrainingOptions
+            >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in (1.0, 2.0, 3.0, -1.0, -2.0, -3.0)]
+            >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
+            >>> model = Regressor(d_model=8, training=quick).fit(X, [1.0, 2.0, 3.0, -1.0, -2.0, -3.0])
+            >>> model.explain(X[:1]).table().columns
+            ['id', 'time', 'channel', 'value', 'attribution', 'rank']
+        """
+        from contiformer.estimators.explain import explain_series  # noqa: PLC0415
+
+        self._check_fitted()
+        how: dict[str, Any] = {"hide": hide, "most_parts": most_parts, "member": member}
+        return explain_series(self, X, method, target=target, at=at, **how)
 
 
 def _check_kind(given: Schema, trained: Schema) -> None:

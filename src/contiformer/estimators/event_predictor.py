@@ -43,6 +43,7 @@ from contiformer.training.options import EVALUATION_BATCH, TrainingOutcome
 
 if TYPE_CHECKING:
     from contiformer.estimators.event_stream import EventStream
+    from contiformer.estimators.explanation import Explanation, Method
 
 #: More events than that in one sample are a process that explodes.
 MOST_EVENTS = 100_000
@@ -121,7 +122,8 @@ class EventPredictor(Learner):
         if isinstance(features, str):
             raise DataError(f"features={features!r} is one word", remedy=f"pass a list: features=[{features!r}]")
         columns = EventColumns(id, time, type, tuple(features))
-        given = read_events(X, columns, self._all_types())
+        every = None if self.num_types is None else [str(n) for n in range(self.num_types)]
+        given = read_events(X, columns, every)
         if given.form == "pandas":
             columns = frame_functions().located(X, columns)[1]
         if len(given) == 1 and columns.time is not None and columns.id is None and validation_data is None:
@@ -158,9 +160,6 @@ class EventPredictor(Learner):
         self._record([found], len(training), len(judged))
         self._save_run(folder)
         return self
-
-    def _all_types(self) -> list[str] | None:
-        return None if self.num_types is None else [str(n) for n in range(self.num_types)]
 
     def _parts(self, data: EventSet) -> tuple[EventSet, EventSet]:
         options = self.training_options()
@@ -440,6 +439,20 @@ class EventPredictor(Learner):
 
         self._check_fitted()
         return EventStream(self)
+
+    def explain(
+        self, X: Any, method: Method = "occlusion", *, target: Any = None, at: Any = None, most_parts: int = 512
+    ) -> Explanation:
+        """Attributions to the events of the history: what an answer loses when one of them is left out.
+
+        Args:
+            X, method, most_parts: see :meth:`Estimator.explain`; events are there or not, so only by occlusion.
+            target: the type whose intensity is explained, beside ``at``; None: that of all types together.
+            at: explain the log intensity then, given the events before. None: the log-likelihood of the last event.
+        """
+        from contiformer.estimators.explain_events import explain_events  # noqa: PLC0415
+
+        return explain_events(self, X, method, target=target, at=at, most_parts=most_parts)
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """Metrics per event, with times in the data's unit (dates: seconds).

@@ -16,7 +16,7 @@ from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.windows import cut_windows
 from contiformer.estimators.tables import Columns, Form, query_times
-from contiformer.estimators.values import ValueEstimator
+from contiformer.estimators.values import ValueEstimator, each_its_own, one_time
 from contiformer.tasks.forecasting import Forecasting
 from contiformer.tasks.inputs import Inputs
 
@@ -212,11 +212,14 @@ class Forecaster(ValueEstimator):
             channels: only these.
         """
         bare, _, form = self._read(X)
-        seen = bare.map(lambda one: one.points(slice(max(0, len(one) - self._history), None)))
+        seen = self._visible(bare)
         times = self._future(at, seen, form)
         said = self._predict_at(seen, self.scaling_.apply(seen), times, quantiles)
         how: dict[str, Any] = {"return_std": return_std, "quantiles": quantiles, "channels": channels}
         return self._answer(said, bare, times, form, X, **how)
+
+    def _visible(self, data: SeriesSet) -> SeriesSet:
+        return data.map(lambda one: one.points(slice(max(0, len(one) - self._history), None)))
 
     def predict_windows(self, X: SeriesSet) -> list[NDArray[np.float64]]:
         """The mean [Q, C] at the target times of each window: for sets that have target series."""
@@ -253,14 +256,15 @@ class Forecaster(ValueEstimator):
             warnings.warn(said, stacklevel=3)
         return times
 
-    def embed(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
-        """Not for forecasters: there is a state for each window and channel, not one for each series."""
-        self._check_fitted()
-        raise ValueError("a Forecaster has no states of whole series: use embed and explain of the other estimators")
+    def _explained_times(self, at: Any, data: SeriesSet, form: Form) -> list[NDArray[np.float64]]:
+        times = self._future(each_its_own(at, len(data)), data, form)
+        return [one[:1] for one in times] if at is None else one_time(times)
 
-    def explain(self, X: Any, at: Any = None, *, member: int = 0) -> Any:
-        """Not for forecasters, see :meth:`embed`."""
-        return self.embed(X, at)
+    def _check_states(self) -> None:
+        raise ValueError(
+            "a Forecaster has no states of whole series: there is one for each window and channel; "
+            "explain has method='occlusion' and 'gradients'"
+        )
 
     def score(self, X: Any, y: None = None) -> float:
         """Minus the mean squared error of the forecasts, in scaled units."""

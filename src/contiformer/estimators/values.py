@@ -79,6 +79,12 @@ class ValueEstimator(Estimator):
         every = at is None and form == "array"
         return query_times(np.arange(np.shape(X)[1]) if every else at, data, form, self.columns_, self.schema_.kind)
 
+    def _explained_times(self, at: Any, data: SeriesSet, form: Form) -> list[NDArray[np.float64]]:
+        """The time of each series whose prediction is explained."""
+        if at is None:
+            raise ValueError("at must be the time of the prediction to explain")
+        return one_time(query_times(each_its_own(at, len(data)), data, form, self.columns_, self.schema_.kind))
+
     def _undo(self, values: NDArray[Any]) -> NDArray[Any]:
         return self.scaling_.undo_targets(values) if self.schema_.targets else self.scaling_.undo_values(values)
 
@@ -171,6 +177,20 @@ class ValueEstimator(Estimator):
         """Errors on scaled series that have targets: the mean of the members' own."""
         scores = [task.evaluate(Loader(scaled, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
         return {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
+
+
+def each_its_own(at: Any, count: int) -> Any:
+    """``at`` for :func:`query_times`: of a list of as many times as there are series, each series gets one."""
+    listed = isinstance(at, Sequence | np.ndarray) and not isinstance(at, str) and np.ndim(at) == 1
+    return [[one] for one in at] if listed and len(at) == count else at
+
+
+def one_time(times: list[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """The query times, if there is one for each series."""
+    for n, one in enumerate(times):
+        if len(one) != 1:
+            raise DataError(f"at has {len(one)} times for series {n}", remedy="explain one time of each series at once")
+    return times
 
 
 def asking(

@@ -58,15 +58,20 @@ def legend_below(figure: Any, panels: Iterable[Any], order: Sequence[str] | None
     figure.legend(shown, names, ncols=columns or len(names), **place)
 
 
+def plain_text(figure: Any) -> None:
+    """Draw all text as it is: a name with dollars is no formula."""
+    from matplotlib.text import Text  # noqa: PLC0415
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+
+
 def save(figure: Any, path: Path) -> Path:
     """Write a PNG of at most 256 colours, which a palette makes a third as large; whole or not at all."""
-    from matplotlib.text import Text  # noqa: PLC0415
     from PIL import Image  # noqa: PLC0415  # matplotlib needs it
 
     full, packed = io.BytesIO(), io.BytesIO()
-    for text in figure.findobj(Text):
-        # a name with dollars is no formula
-        text.set_parse_math(False)
+    plain_text(figure)
     figure.savefig(full, format="png", dpi=150)
     Image.open(full).convert("RGB").quantize(256).save(packed, format="png", optimize=True)
     path.parent.mkdir(parents=True, exist_ok=True)
