@@ -217,7 +217,12 @@ def _described(model: ServedModel) -> dict[str, Any]:
         "label": estimator.columns_.label,
         "number": model.task == "regression" and whole,
         "band": None if whole else band_of(estimator),
-        "time": {"kind": schema.kind, "unit": schema.time_unit, "span": float(estimator.scaling_.unit)},
+        "time": {
+            "kind": schema.kind,
+            "unit": schema.time_unit,
+            "span": float(estimator.scaling_.unit),
+            "horizon": estimator.horizon * estimator.step_ if model.task == "forecasting" else None,
+        },
     }
 
 
