@@ -29,6 +29,8 @@ INTENSITY = 480
 MOST_PARTS = 256
 _LEVELS = (0.05, 0.5, 0.95)
 _NORMAL_95 = 1.6448536269514722
+#: Integrated intensity after which an event has almost surely come, and mean waits after which it may never come.
+_SURE, _LONGEST = 7.0, 1e5
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -237,22 +239,56 @@ def answer_events(estimator: Any, edited: EditedEvents) -> dict[str, Any]:
     if not len(one):
         return {"known": False}
     alone = EventSet([one], type_names=estimator.type_names_)
-    table = estimator.predict_next(alone, probabilities=True)
     last = float(one.times[-1])
-    expected, median = (_seconds(table[name], estimator.time_kind_) for name in ("expected_time", "median_time"))
+    waited = 0.0 if edited.until is None else edited.until - last
+    expected, median, shares = _next_event(estimator, alone) if waited <= 0 else _next_after(estimator, one, waited)
     finite = [t for t in (expected, median) if t is not None]
     end = max([last, *([] if edited.end is None else [edited.end]), *(last + 2 * (t - last) for t in finite)])
     at = _moments(one.times, end)
     rates = estimator.intensity_at(one, at) if len(at) else np.zeros((0, len(estimator.type_names_)))
-    shares = [float(table[f"probability_{name}"][0]) for name in estimator.type_names_]
     answer: dict[str, Any] = {
         "known": True,
         "intensity": {"times": at.tolist(), "rates": rounded(rates.T)},
-        "next": {"expected": expected, "median": median, "probabilities": rounded(np.array(shares))},
+        "next": {"expected": expected, "median": median, "probabilities": rounded(shares)},
     }
     if len(one) > 1:
         answer["log_likelihood"] = float(estimator.log_likelihood(alone)[0]) / (len(one) - 1)
     return answer
+
+
+def _next_event(estimator: Any, alone: EventSet) -> tuple[float | None, float | None, NDArray[np.float64]]:
+    """Expected and median time of the next event, counted from the last one, and the shares of its type."""
+    table = estimator.predict_next(alone, probabilities=True)
+    expected, median = (_seconds(table[name], estimator.time_kind_) for name in ("expected_time", "median_time"))
+    return expected, median, np.array([table[f"probability_{name}"][0] for name in estimator.type_names_], np.float64)
+
+
+def _next_after(
+    estimator: Any, one: EventSequence, waited: float
+) -> tuple[float | None, float | None, NDArray[np.float64]]:
+    """The same, given that nothing has happened for a while since the last event: by integrating the intensity.
+
+    The chance of no event until s is ``S(s) = exp(-∫_t^s λ)``, the expected wait ``∫ S``.
+    """
+    start = float(one.times[-1]) + waited
+    reach = 8.0 * estimator.scaling_.unit
+    while True:
+        # denser near the present, where the intensity may still fall
+        after = reach * np.linspace(0, 1, INTENSITY) ** 2
+        rates = estimator.intensity_at(one, start + after)
+        total = rates.sum(1)
+        passed = np.append(0, np.cumsum(np.diff(after) * (total[1:] + total[:-1]) / 2))
+        if passed[-1] > _SURE or reach > _LONGEST * estimator.scaling_.unit:
+            break
+        reach *= 4
+    survival = np.exp(-passed)
+    known = bool(passed[-1] > np.log(2))
+    median = start + float(np.interp(np.log(2), passed, after)) if known else None
+    expected = None
+    if passed[-1] > _SURE:
+        expected = start + float((np.diff(after) * (survival[1:] + survival[:-1]) / 2).sum() + survival[-1] / total[-1])
+    at = int(np.searchsorted(after, (after[0] if expected is None else expected - start)).clip(0, len(after) - 1))
+    return expected, median, rates[at] / max(float(total[at]), 1e-300)
 
 
 def _moments(events: NDArray[np.float64], end: float) -> NDArray[np.float64]:

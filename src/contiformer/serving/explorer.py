@@ -5,6 +5,7 @@ Everything that the page loads is in the folder ``static``; names from data reac
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,7 +34,7 @@ from contiformer.serving.answers import (
 from contiformer.serving.errors import JSONAnswer, ServingError
 from contiformer.serving.listing import Listing, Sort
 from contiformer.serving.models import ServedModel, find_model
-from contiformer.serving.review import MOST, Review, review_of
+from contiformer.serving.review import MOST, Aside, Review, review_of
 from contiformer.training.history import read_histories
 
 STATIC = Path(__file__).parent / "static"
@@ -55,13 +56,25 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
     """The page at ``/``, its files, and its endpoints below ``/explore``."""
     page = APIRouter(include_in_schema=False, default_response_class=JSONAnswer)
     files = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.suffix in _KINDS}
+    asides: dict[str, Aside] = {}
     reviews: dict[str, Review] = {}
     listings: dict[str, Listing] = {}
 
+    def aside(model: ServedModel) -> Aside:
+        if model.name not in asides:
+            asides[model.name] = Aside(model)
+        return asides[model.name]
+
     def review(model: ServedModel) -> Review:
-        found = reviews.setdefault(model.name, review_of(model))
-        found.start()
-        return found
+        if model.name not in reviews:
+            reviews[model.name] = review_of(aside(model))
+        reviews[model.name].start()
+        return reviews[model.name]
+
+    def listing(model: ServedModel) -> Listing:
+        if model.name not in listings:
+            listings[model.name] = Listing(model.data, reviews[model.name])
+        return listings[model.name]
 
     @page.get("/")
     async def index() -> Response:
@@ -91,10 +104,10 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
         served = find_model(models, model)
         if served.data is None:
             return {"total": 0, "items": [], "review": None}
-        pass_ = review(served)
-        listing = listings.setdefault(served.name, Listing(served.data, pass_))
+        review(served)
         cell = None if true is None or predicted is None else (true, predicted)
-        return listing.page(search, sort, descending, offset, limit, cell)
+        pages = await asyncio.to_thread(listing, served)
+        return pages.page(search, sort, descending, offset, limit, cell)
 
     @page.get("/explore/item")
     async def item(number: Annotated[int, Query(ge=0)], model: Name = None) -> Any:
@@ -122,14 +135,14 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
         served = _of_series(models, model)
         if not served.numbers_per_series:
             raise ServingError(422, "this model has an answer for every time already")
-        return await served.queue.run(answers_over_time, served.estimator, edited)
+        return await aside(served).run(answers_over_time, edited)
 
     @page.post("/explore/layer")
     async def weights(
         edited: Edited, name: Layer, at: float | None = None, target: Position = None, model: Name = None
     ) -> Any:
         served = _of_series(models, model)
-        return await served.queue.run(layer, served.estimator, edited, name, at, target)
+        return await aside(served).run(layer, edited, name, at, target)
 
     @page.post("/explore/events")
     async def events(edited: EditedEvents, model: Name = None) -> Any:
@@ -139,7 +152,7 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
     @page.post("/explore/event-layer")
     async def event_weights(edited: EditedEvents, model: Name = None) -> Any:
         served = _of_events(models, model)
-        return await served.queue.run(event_layer, served.estimator, edited)
+        return await aside(served).run(event_layer, edited)
 
     @page.get("/explore/report")
     async def report(model: Name = None) -> Any:
@@ -161,7 +174,7 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
             "monitor": estimator.tasks_[0].monitor,
             "kept": estimator.metrics_.get("kept_epochs", []),
             "review": None if pass_ is None else pass_.progress(),
-            "report": {} if pass_ is None else _finite(pass_.report()),
+            "report": {} if pass_ is None else _finite(await asyncio.to_thread(pass_.report)),
         }
 
     return page
@@ -234,9 +247,7 @@ def as_json(one: Series | EventSequence) -> dict[str, Any]:
         features = None if one.features is None else _nullable(one.features)
         return common | {"types": one.types.tolist(), "features": features}
     rows, channels = np.nonzero(one.observed)
-    # numbers of float32 as they were written, not with the digits of float64 behind them
-    numbers = [float(str(x)) for x in one.values[rows, channels]]
-    points = list(zip(rows.tolist(), channels.tolist(), numbers, strict=True))
+    points = list(zip(rows.tolist(), channels.tolist(), _nullable(one.values[rows, channels]), strict=True))
     found = common | {"points": points, "static": [] if one.static is None else _nullable(one.static)}
     if one.target_times is not None and one.target_values is not None:
         found["target"] = {"times": one.target_times.tolist(), "values": rounded(one.target_values.T)}
@@ -244,7 +255,10 @@ def as_json(one: Series | EventSequence) -> dict[str, Any]:
 
 
 def _nullable(values: Any) -> list[Any]:
-    return np.where(np.isnan(values), None, values.astype(object)).tolist()
+    """Lists with None for NaN; numbers of float32 as they were written, not with the digits of float64 behind them."""
+    if values.ndim > 1:
+        return [_nullable(row) for row in values]
+    return [None if np.isnan(x) else float(str(x)) for x in values]
 
 
 def _finite(tree: Any) -> Any:

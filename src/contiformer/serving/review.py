@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -18,13 +19,16 @@ from contiformer.data.events import EventSet
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.windows import cut_windows
 from contiformer.estimators.event_stream import one_step_ahead
+from contiformer.estimators.tables import without_labels
 from contiformer.plots.classes import reliability
 from contiformer.plots.events import exponential_distance
 from contiformer.serving.answers import rounded
+from contiformer.serving.batching import InferenceQueue
 from contiformer.serving.models import ServedModel
 from contiformer.tasks.interpolation import hide_observations
 from contiformer.tasks.scores import classification_scores
 
+T = TypeVar("T")
 logger = logging.getLogger("contiformer.serving")
 #: The first so many series are reviewed.
 MOST = 2_000
@@ -32,6 +36,23 @@ MOST = 2_000
 PART = 0.04
 #: Pairs of numbers in a picture of the report.
 _MOST_PAIRS = 2_000
+
+
+class Aside:
+    """A second copy of a model with a queue of its own, for slow questions: quick ones need not wait for them.
+
+    Args:
+        model: that is served.
+    """
+
+    def __init__(self, model: ServedModel) -> None:
+        self.model = model
+        self.estimator = deepcopy(model.estimator)
+        self.queue = InferenceQueue(f"{model.name} (explorer)", model.limits, model.queue.metrics)
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call the function with the copy of the model, in its turn."""
+        return await self.queue.run(function, self.estimator, *arguments)
 
 
 class Review(ABC):
@@ -47,9 +68,9 @@ class Review(ABC):
     #: What surprise is, for the head of the list.
     meaning: ClassVar[str]
 
-    def __init__(self, model: ServedModel) -> None:
-        self.model, self.estimator = model, model.estimator
-        self.data: Any = model.data
+    def __init__(self, aside: Aside) -> None:
+        self.aside, self.estimator = aside, aside.estimator
+        self.data: Any = aside.model.data
         count = 0 if self.data is None else len(self.data)
         self.surprise = np.full(count, np.nan)
         self.answers: list[Any] = [None] * count
@@ -72,10 +93,10 @@ class Review(ABC):
             which = range(self.done, min(self.done + size, self.total))
             began = time.perf_counter()
             try:
-                await self.model.queue.run(self._judge_part, which)
+                await self.aside.queue.run(self._judge_part, which)
             except Exception as error:
                 self.error = str(error) or type(error).__name__
-                logger.info("the review of %s stopped", self.model.name)
+                logger.info("the review of %s stopped", self.aside.model.name)
                 return
             self.done = which.stop
             size = max(1, min(128, int(size * PART / max(1e-4, time.perf_counter() - began))))
@@ -103,8 +124,8 @@ class ClassReview(Review):
 
     meaning = "negative log-likelihood of the label, in nats"
 
-    def __init__(self, model: ServedModel) -> None:
-        super().__init__(model)
+    def __init__(self, aside: Aside) -> None:
+        super().__init__(aside)
         self.classes: list[Any] = self.estimator.classes_.tolist()
         number = {label: n for n, label in enumerate(self.classes)}
         self.probability = np.zeros((len(self.surprise), len(self.classes)))
@@ -150,8 +171,8 @@ class NumberReview(Review):
 
     meaning = "absolute error, in the label's unit"
 
-    def __init__(self, model: ServedModel) -> None:
-        super().__init__(model)
+    def __init__(self, aside: Aside) -> None:
+        super().__init__(aside)
         self.predicted, self.label = np.full((2, len(self.surprise)), np.nan)
 
     def judge(self, which: Sequence[int], part: SeriesSet) -> None:
@@ -182,8 +203,8 @@ class ValueReview(Review):
 
     meaning = "root mean squared error of hidden values, in standard deviations of the channel"
 
-    def __init__(self, model: ServedModel) -> None:
-        super().__init__(model)
+    def __init__(self, aside: Aside) -> None:
+        super().__init__(aside)
         outputs = len(self.estimator._outputs)
         names = ("squares", "absolutes", "count", "inside90")
         self.sums = {name: np.zeros((len(self.surprise), outputs)) for name in names}
@@ -215,7 +236,7 @@ class ValueReview(Review):
             return self._last_steps(one)
         if estimator.task_name == "regression" and not one.schema.targets:
             return None
-        scaled = estimator.scaling_.apply(one)
+        scaled = estimator.scaling_.apply(without_labels(one))
         if one.schema.targets:
             return scaled
         return hide_observations(scaled, estimator.hide, estimator.seed + number)
@@ -224,7 +245,7 @@ class ValueReview(Review):
         # the window whose future is the last horizon of the series
         border = float(one[0].times[-1]) - self.estimator._reach() if len(one[0]) else 0.0
         how: dict[str, Any] = {"least": 2, "between": [(border, np.inf)]}
-        windows = cut_windows(one, self.estimator._history, self.estimator._reach(), **how)
+        windows = cut_windows(without_labels(one), self.estimator._history, self.estimator._reach(), **how)
         return self.estimator.scaling_.apply(windows[:1].in_memory()) if len(windows) else None
 
     def report(self) -> dict[str, Any]:
@@ -258,8 +279,8 @@ class EventReview(Review):
 
     meaning = "negative log-likelihood per event, in nats"
 
-    def __init__(self, model: ServedModel) -> None:
-        super().__init__(model)
+    def __init__(self, aside: Aside) -> None:
+        super().__init__(aside)
         self.residuals: list[NDArray[np.float64]] = []
         self.waits: list[NDArray[np.float64]] = []
         self.expected: list[NDArray[np.float64]] = []
@@ -309,10 +330,11 @@ class EventReview(Review):
         }
 
 
-def review_of(model: ServedModel) -> Review:
+def review_of(aside: Aside) -> Review:
     """The review for the task of a model."""
+    model = aside.model
     if model.task == "events":
-        return EventReview(model)
+        return EventReview(aside)
     if model.task == "classification":
-        return ClassReview(model)
-    return NumberReview(model) if model.numbers_per_series else ValueReview(model)
+        return ClassReview(aside)
+    return NumberReview(aside) if model.numbers_per_series else ValueReview(aside)

@@ -23,11 +23,11 @@ export function clearError() {
 }
 
 /** JSON of an endpoint. An error has the text of the server, with row and column. */
-export async function ask(path, parameters = {}, body = undefined, signal = undefined) {
+export async function ask(path, parameters = {}, body = undefined) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined));
   const text = typeof body === "string";
-  const options = body === undefined ? { signal } : {
-    method: "POST", signal, body: text ? body : JSON.stringify(body),
+  const options = body === undefined ? {} : {
+    method: "POST", body: text ? body : JSON.stringify(body),
     headers: { "Content-Type": text ? "text/csv" : "application/json" },
   };
   busy(1);
@@ -44,31 +44,45 @@ export async function ask(path, parameters = {}, body = undefined, signal = unde
   }
 }
 
-/** Questions of one kind, of which only the last counts: the one before is aborted. */
+/** Questions of one kind, one at a time: while one is answered only the newest waits, and only its answer is used. */
 export class Latest {
   constructor(delay = 0) {
     this.delay = delay;
     this.timer = 0;
-    this.controller = null;
+    this.round = 0;
+    this.running = false;
+    this.next = null;
   }
 
+  /** Forget what was asked. */
   cancel() {
     clearTimeout(this.timer);
-    this.controller?.abort();
+    this.round += 1;
+    this.next = null;
   }
 
-  /** Call `question(signal)` after the delay, then `use(answer)` unless another question came. */
+  /** Ask after the delay, then `use(answer)` unless another question came. */
   go(question, use, failed = showError) {
     this.cancel();
-    const controller = new AbortController();
-    this.controller = controller;
-    this.timer = setTimeout(async () => {
-      try {
-        const answer = await question(controller.signal);
-        if (!controller.signal.aborted) { clearError(); use(answer); }
-      } catch (error) {
-        if (!controller.signal.aborted && error.name !== "AbortError") failed(error);
-      }
+    const { round } = this;
+    this.timer = setTimeout(() => {
+      this.next = { question, use, failed, round };
+      if (!this.running) this.run();
     }, this.delay);
+  }
+
+  async run() {
+    this.running = true;
+    while (this.next) {
+      const { question, use, failed, round } = this.next;
+      this.next = null;
+      try {
+        const answer = await question();
+        if (round === this.round) { clearError(); use(answer); }
+      } catch (error) {
+        if (round === this.round) failed(error);
+      }
+    }
+    this.running = false;
   }
 }

@@ -33,8 +33,7 @@ export class EventView {
     this.lanesCard = el("div", { class: "card panel" },
       el("div", { class: "panel-title" }, el("span", { class: "name" }, "Events"), el("span", { class: "dim small" }, "shade: intensity of the type; click in a lane to add an event, drag to move it, right-click or Delete to remove it")),
       this.lanesPlace);
-    fill(this.frame.top, this.answerCard, this.ratesCard);
-    fill(this.frame.body, this.lanesCard);
+    fill(this.frame.top, this.answerCard, el("div", { class: "stack" }, this.ratesCard, this.lanesCard));
   }
 
   open(given, name = null) {
@@ -69,21 +68,21 @@ export class EventView {
     this.lanes?.destroy();
     const shared = { about: this.about, sync: "time", x: () => this.domain, ySize: 64 };
     this.rates = new Plot(this.ratesPlace, {
-      ...shared, height: 240, y: (_, high) => [0, (high || 1) * 1.06],
-      lines: this.types.map((_, n) => ({ colour: () => (n < NAMED ? colourOf(n, theme) : theme.c7), width: n < NAMED ? 1.5 : 0.8 })),
+      ...shared, height: 260, y: (_, high) => [0, (high || 1) * 1.06],
+      lines: this.types.map((_, n) => ({ colour: () => (n < NAMED ? colourOf(n, theme) : theme.c7), width: n < NAMED ? 1.3 : 0.8 })),
       under: (u, ctx, ratio) => veil(u, ctx, ratio, this.until),
       over: (u, ctx, ratio) => this.drawTicks(u, ctx, ratio),
       cursorAt: (t) => this.read(t),
     });
     const count = this.types.length;
     this.lanes = new Plot(this.lanesPlace, {
-      ...shared, height: Math.max(90, LANE * count + 40), y: () => [count - 0.5, -0.5],
+      ...shared, height: Math.max(90, LANE * count + 40), downward: true, y: () => [-0.5, count - 0.5],
       lines: [{ colour: () => "transparent" }],
       yAxis: {
         splits: () => this.types.map((_, n) => n), grid: { show: false },
         values: (_, splits) => splits.map((n) => { const name = this.types[n] ?? ""; return name.length > 9 ? `${name.slice(0, 8)}…` : name; }),
       },
-      under: (u, ctx, ratio) => { this.drawHeat(u, ctx, ratio); veil(u, ctx, ratio, this.until); },
+      under: (u, ctx, ratio) => { this.drawHeat(u, ctx); veil(u, ctx, ratio, this.until); },
       over: (u, ctx, ratio) => this.drawEvents(u, ctx, ratio),
     });
     const held = {
@@ -129,7 +128,7 @@ export class EventView {
     });
   }
 
-  drawHeat(u, ctx, ratio) {
+  drawHeat(u, ctx) {
     const found = this.answer?.intensity;
     if (!found || !found.times.length) return;
     const xs = found.times.map((t) => u.valToPos(t, "x", true));
@@ -138,10 +137,15 @@ export class EventView {
       const most = Math.max(...this.mostRates, 1e-30);
       const y = u.valToPos(kind, "y", true);
       ctx.fillStyle = colourOf(kind, theme);
+      let [start, peak] = [Math.round(xs[0]), 0];
       rates.forEach((rate, n) => {
-        if (n + 1 >= xs.length || rate === null) return;
-        ctx.globalAlpha = 0.45 * (rate / most) ** 0.6;
-        ctx.fillRect(xs[n], y - half, xs[n + 1] - xs[n] + 0.5 * ratio, 2 * half);
+        // whole pixels, each with the highest rate in it
+        peak = Math.max(peak, rate ?? 0);
+        const end = Math.round(xs[Math.min(n + 1, xs.length - 1)]);
+        if (end <= start) return;
+        ctx.globalAlpha = 0.5 * (peak / most) ** 0.7;
+        ctx.fillRect(start, y - half, end - start, 2 * half);
+        [start, peak] = [end, 0];
       });
     });
     ctx.globalAlpha = 1;
@@ -154,7 +158,8 @@ export class EventView {
       const y = u.valToPos(event.type, "y", true);
       const chosen = event === this.selected;
       ctx.fillStyle = this.colour(event, n);
-      ctx.fillRect(x - (chosen ? 3 : 1.5) * ratio, y - deep, (chosen ? 6 : 3) * ratio, 2 * deep);
+      const half = this.known(event) ? deep : 0.5 * deep;
+      ctx.fillRect(x - (chosen ? 3 : 1.5) * ratio, y - half, (chosen ? 6 : 3) * ratio, 2 * half);
       if (!chosen) return;
       ctx.strokeStyle = theme.ink;
       ctx.lineWidth = ratio;
@@ -250,7 +255,7 @@ export class EventView {
 
   askAnswer() {
     const body = this.body();
-    this.asking.go((signal) => ask("events", { model: this.model.name }, body, signal), (answer) => {
+    this.asking.go(() => ask("events", { model: this.model.name }, body), (answer) => {
       this.answer = answer;
       this.showAnswer();
     });
@@ -263,7 +268,7 @@ export class EventView {
       return;
     }
     const body = this.body();
-    this.askingLayer.go((signal) => ask("event-layer", { model: this.model.name }, body, signal), (answer) => this.useLayer(scaledLayer(answer)));
+    this.askingLayer.go(() => ask("event-layer", { model: this.model.name }, body), (answer) => this.useLayer(scaledLayer(answer)));
   }
 
   useLayer(layer) {

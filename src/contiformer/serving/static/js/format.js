@@ -9,6 +9,15 @@ export function number(x, digits = 4) {
   return String(Number(x.toPrecision(Math.max(digits, Math.ceil(Math.log10(size))))));
 }
 
+/** For axes: 750k rather than 750000. */
+export function compact(x) {
+  const size = Math.abs(x);
+  for (const [unit, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (size >= 10 * unit || (size >= unit && unit > 1e3)) return `${number(x / unit, 3)}${letter}`;
+  }
+  return number(x);
+}
+
 export const percent = (p) => (p === null || p === undefined ? "–" : p > 0.999 && p < 1 ? "> 99.9 %" : `${(100 * p).toFixed(1)} %`);
 
 export const withUnit = (x, unit) => (unit ? `${number(x)} ${unit}` : number(x));
@@ -30,7 +39,7 @@ export function time(t, { kind, unit }, short = false) {
     const text = date.toISOString();
     return short ? text.slice(0, 10) : text.slice(0, 16).replace("T", " ");
   }
-  return unit && !short ? `${number(t, 5)} ${unit}` : number(t, 5);
+  return unit && !short ? `${number(t)} ${unit}` : number(t);
 }
 
 const DURATIONS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000];

@@ -53,7 +53,7 @@ export class List {
     Object.assign(this.state, state);
     this.show();
     this.place.scrollTop = 0;
-    this.latest.go((signal) => this.load(0, signal), (page) => this.use(0, page, true, false));
+    this.latest.go(() => this.load(0), (page) => this.use(0, page, true, false));
   }
 
   show() {
@@ -64,12 +64,12 @@ export class List {
     if (cell) byId("cell").querySelector("span").textContent = `true ${cell.names[0]}, predicted ${cell.names[1]}`;
   }
 
-  load(page, signal) {
+  load(page) {
     const { search, sort, descending, cell } = this.state;
     return ask("series", {
       model: this.model.name, search, sort, descending, offset: page * PAGE, limit: PAGE,
       true: cell?.true, predicted: cell?.predicted,
-    }, undefined, signal);
+    });
   }
 
   reload(first = false) {

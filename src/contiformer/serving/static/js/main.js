@@ -20,7 +20,7 @@ const state = { models: [], model: null, view: null };
 const opening = new Latest(40);
 
 const list = new List((item) => {
-  opening.go((signal) => ask("item", { model: state.model.name, number: item.n }, undefined, signal), (given) => {
+  opening.go(() => ask("item", { model: state.model.name, number: item.n }), (given) => {
     state.view.open(given, item.id);
     remember(item.n);
   });

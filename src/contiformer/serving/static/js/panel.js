@@ -166,11 +166,12 @@ export class Panel {
       const chosen = p.row === this.selected;
       ctx.beginPath();
       ctx.arc(x, y, (chosen ? 5 : points.length > 120 ? 2.2 : 3.2) * ratio, 0, 2 * Math.PI);
-      ctx.fillStyle = known(p) ? (weight === null ? theme.point : heat(weight, layer.signed, theme)) : theme.unknown;
+      // hollow: not known to the model
+      ctx.fillStyle = known(p) ? (weight === null ? theme.point : heat(weight, layer.signed, theme)) : theme.card;
       ctx.fill();
-      if (!chosen && weight === null) continue;
-      ctx.lineWidth = (chosen ? 2 : 0.75) * ratio;
-      ctx.strokeStyle = chosen ? theme.accent : theme.faint;
+      if (!chosen && known(p) && weight === null) continue;
+      ctx.lineWidth = (chosen ? 2 : known(p) ? 0.75 : 1.2) * ratio;
+      ctx.strokeStyle = chosen ? theme.accent : known(p) ? theme.faint : theme.unknown;
       ctx.stroke();
     }
   }

@@ -1,7 +1,7 @@
 // Plots: uPlot with the page's colours, sizes that follow their place, and hooks to draw on top.
 
 import { el } from "./dom.js";
-import { number, timeAxis } from "./format.js";
+import { compact, number, timeAxis } from "./format.js";
 import { onTheme, theme } from "./theme.js";
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif';
@@ -18,7 +18,8 @@ function axis(options) {
  *
  * options: height, about (kind and unit of times; none: x is a number), x and y: functions that give the range,
  * lines: [{colour: () => css, width, dash, stepped, points}], band: [high, low] lines with a fill between them,
- * under and over: functions (uPlot, context) that draw below and above the lines, yValues: labels of splits, ySplits.
+ * under and over: functions (uPlot, context, pixel ratio) that draw below and above the lines, downward: y grows downward,
+ * sync: name of the cursor that plots share, cursorAt: is told the time under it.
  */
 export class Plot {
   constructor(place, options) {
@@ -41,11 +42,11 @@ export class Plot {
       },
       scales: {
         x: { time, range: () => options.x() },
-        y: { range: (_, low, high) => options.y(low, high), distr: options.logY ? 3 : 1 },
+        y: { range: (_, low, high) => options.y(low, high), dir: options.downward ? -1 : 1 },
       },
       axes: [
-        axis({ size: 26, space: 50, ...(options.about ? timeAxis(options.about) : { values: (_, s) => s.map((x) => number(x)) }), ...options.xAxis }),
-        axis({ size: options.ySize ?? 44, space: 26, values: (_, splits) => splits.map((y) => (y === null ? "" : number(y))), ...options.yAxis }),
+        axis({ size: time ? 38 : 26, space: 50, ...(options.about ? timeAxis(options.about) : { values: (_, s) => s.map((x) => (x === null ? "" : number(x))) }), ...options.xAxis }),
+        axis({ size: options.ySize ?? 44, space: 26, values: (_, splits) => splits.map((y) => (y === null ? "" : compact(y))), ...options.yAxis }),
       ],
       series: [{}, ...series],
       bands: options.band ? [{ series: options.band, fill: () => theme.band }] : undefined,

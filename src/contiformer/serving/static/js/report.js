@@ -47,9 +47,10 @@ export class Report {
     this.later = [];
     const { report, review } = found;
     const pass = review && review.total ? ` (${review.done.toLocaleString("en")} of ${review.total.toLocaleString("en")} done${review.error ? `; stopped: ${review.error}` : ""})` : "";
-    const cards = [this.facts(found), this.metrics("On the validation series (not a test)", found.validation, found.meanings), this.learning(found)];
+    const cards = [this.facts(found), this.metrics("On the validation series (not a test)", found.validation, found.meanings)];
     if (report.metrics) cards.push(this.metrics(`On the ${report.series.toLocaleString("en")} series with answers that are shown${pass}`, report.metrics, found.meanings));
     else cards.push(el("div", { class: "card" }, el("h2", {}, "On the data that are shown"), el("p", { class: "dim" }, review ? `Nothing to compare with yet${pass}: the series have no answers, or are not done.` : "Start with --data FILE to see how the model does on it.")));
+    cards.push(this.learning(found));
     if (report.reliability) cards.push(this.reliability(report.reliability));
     if (report.confusion && report.confusion.length > 1) cards.push(this.confusion(report.confusion));
     if (report.pairs) cards.push(this.pairs(report.pairs));
@@ -85,12 +86,13 @@ export class Report {
     const { history, monitor, kept } = found;
     if (!history.length) return null;
     const names = Object.keys(history[0][0]).filter((name) => !NO_METRIC.has(name) && history.some((rows) => rows.some((row) => Number.isFinite(row[name]))));
-    const first = [...new Set(["train_loss", monitor, ...names])].filter((name) => names.includes(name));
+    const same = (a, b) => history.every((rows) => rows.every((row) => Math.abs(row[a]) === Math.abs(row[b])));
+    const first = ["train_loss", monitor, ...names].filter((name, n, all) => names.includes(name) && !all.slice(0, n).some((other) => names.includes(other) && same(name, other)));
     const epochs = [...new Set(history.flatMap((rows) => rows.map((row) => row.round + 1)))].sort((a, b) => a - b);
-    const cards = first.slice(0, 6).map((name) => {
+    const cards = first.filter((name) => name !== "mse" && name !== "events").slice(0, 4).map((name) => {
       const data = [epochs, ...history.map((rows) => epochs.map((epoch) => rows.find((row) => row.round + 1 === epoch)?.[name] ?? null))];
       const options = {
-        height: 140, x: () => (epochs.length > 1 ? [epochs[0], epochs.at(-1)] : [epochs[0] - 0.5, epochs[0] + 0.5]), y: (low, high) => spread([low, high]),
+        height: 140, xAxis: { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }, x: () => (epochs.length > 1 ? [epochs[0], epochs.at(-1)] : [epochs[0] - 0.5, epochs[0] + 0.5]), y: (low, high) => spread([low, high]),
         lines: history.map((_, n) => ({ colour: () => colourOf(n, theme) })),
         over: (u, ctx, ratio) => history.forEach((rows, n) => {
           const row = rows.find((one) => one.round + 1 === kept[n]);

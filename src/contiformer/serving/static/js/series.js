@@ -19,7 +19,7 @@ export class SeriesView {
     this.hasCurves = model.outputs !== null;
     this.openPaste = openPaste;
     this.asking = new Latest(15);
-    this.askingCurve = new Latest(60);
+    this.askingCurve = new Latest(120);
     this.askingLayer = new Latest(120);
     this.frame = new Frame(this, place);
     this.answerCard = el("div", { class: "card", id: "answer", "aria-live": "polite" });
@@ -176,7 +176,7 @@ export class SeriesView {
     this.askAnswer();
     if (!this.hasCurves) {
       const body = { ...this.body(), until: null };
-      this.askingCurve.go((signal) => ask("over-time", { model: this.model.name }, body, signal), (over) => { this.overTime = over; this.showCurve(); });
+      this.askingCurve.go(() => ask("over-time", { model: this.model.name }, body), (over) => { this.overTime = over; this.showCurve(); });
     }
     this.askLayer();
   }
@@ -191,7 +191,7 @@ export class SeriesView {
 
   askAnswer() {
     const body = this.body();
-    this.asking.go((signal) => ask("answer", { model: this.model.name }, body, signal), (answer) => {
+    this.asking.go(() => ask("answer", { model: this.model.name }, body), (answer) => {
       this.answer = answer;
       this.spreadAnswer();
     });
@@ -207,7 +207,7 @@ export class SeriesView {
     const target = this.hasCurves ? Math.max(0, this.outputOf(this.focused)) : null;
     const body = this.body();
     this.askingLayer.go(
-      (signal) => ask("layer", { model: this.model.name, name: this.layerName, at, target }, body, signal),
+      () => ask("layer", { model: this.model.name, name: this.layerName, at, target }, body),
       (answer) => this.useLayer(scaledLayer(answer)),
     );
   }
