@@ -17,7 +17,7 @@ import typer
 
 from contiformer.cli.run_folder import load_run, read_source, refuse_options
 from contiformer.data import DataError, SeriesSet, read_text, write_bytes
-from contiformer.data.conversion import TimeKind
+from contiformer.data.conversion import TimeKind, as_clock
 from contiformer.data.errors import printable
 from contiformer.estimators.frames import frame_of
 from contiformer.estimators.tables import Columns, names_of
@@ -57,7 +57,11 @@ def predict(
     else:
         table = predictions(estimator, data, at, levels)
     if output is None or output.suffix != ".parquet":
-        table = table.with_columns(_as_clock(table[name]) for name, kind in table.schema.items() if kind == pl.Duration)
+        table = table.with_columns(
+            pl.Series(name, list(map(as_clock, table[name])))
+            for name, kind in table.schema.items()
+            if kind == pl.Duration
+        )
     if escape_formulas:
         table = without_formulas(table)
     if output is None:
@@ -192,13 +196,6 @@ def _numbers(words: Sequence[str], option: str) -> list[float]:
     if bad is not None:
         raise typer.BadParameter(f"{bad!r} is no number.", param_hint=option)
     return [float(word) for word in words]
-
-
-def _as_clock(durations: pl.Series) -> pl.Series:
-    """Durations as text, hh:mm:ss, as they are read."""
-    seconds = [time.total_seconds() for time in durations]
-    words = [f"{int(s // 3600):02d}:{int(s // 60 % 60):02d}:{s % 60:09.6f}" for s in seconds]
-    return pl.Series(durations.name, [word.removesuffix(".000000") for word in words])
 
 
 def _write(table: pl.DataFrame, output: Path) -> None:

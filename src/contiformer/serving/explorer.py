@@ -19,7 +19,8 @@ from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence
 from contiformer.data.series import Series
 from contiformer.estimators.model_card import facts_of, kept_weights, number_of_weights
-from contiformer.serving.answers import (
+from contiformer.serving.edited import (
+    MOST_PARTS,
     Edited,
     EditedEvents,
     answer_events,
@@ -49,13 +50,14 @@ _KINDS = {
 MOST_PASTED = 50
 Name = Annotated[str | None, Query(description="Of the model; may be left away where there is one.")]
 Layer = Literal["attribution", "attention"]
+Parts = Annotated[int, Query(ge=1, le=512)]
 Position = Annotated[int | None, Query(ge=0, le=100_000)]
 
 
 def router(models: Mapping[str, ServedModel]) -> APIRouter:
     """The page at ``/``, its files, and its endpoints below ``/explore``."""
     page = APIRouter(include_in_schema=False, default_response_class=JSONAnswer)
-    files = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.suffix in _KINDS}
+    _add_files(page)
     asides: dict[str, Aside] = {}
     reviews: dict[str, Review] = {}
     listings: dict[str, Listing] = {}
@@ -75,16 +77,6 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
         if model.name not in listings:
             listings[model.name] = Listing(model.data, reviews[model.name])
         return listings[model.name]
-
-    @page.get("/")
-    async def index() -> Response:
-        return _file(files["index.html"])
-
-    @page.get("/static/{path:path}")
-    async def static(path: str) -> Response:
-        if path not in files:
-            raise ServingError(404, "there is no such file")
-        return _file(files[path])
 
     @page.get("/explore/models")
     async def described() -> Any:
@@ -139,10 +131,15 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
 
     @page.post("/explore/layer")
     async def weights(
-        edited: Edited, name: Layer, at: float | None = None, target: Position = None, model: Name = None
+        edited: Edited,
+        name: Layer,
+        at: float | None = None,
+        target: Position = None,
+        parts: Parts = MOST_PARTS,
+        model: Name = None,
     ) -> Any:
         served = _of_series(models, model)
-        return await aside(served).run(layer, edited, name, at, target)
+        return await aside(served).run(layer, edited, name, at, target, parts)
 
     @page.post("/explore/events")
     async def events(edited: EditedEvents, model: Name = None) -> Any:
@@ -157,27 +154,46 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
     @page.get("/explore/report")
     async def report(model: Name = None) -> Any:
         served = find_model(models, model)
-        estimator = served.estimator
-        pass_ = None if served.data is None else review(served)
-        validation = {k: v for k, v in estimator.metrics_.get("validation", {}).items() if isinstance(v, int | float)}
-        return {
-            "facts": {
-                "backbone": str(estimator.config_["backbone"]),
-                "weights": f"{number_of_weights(estimator):,} in {len(estimator.tasks_)} model(s)",
-                "seed": str(estimator.seed),
-                **facts_of(estimator),
-            },
-            "notes": kept_weights(estimator),
-            "validation": _finite(validation),
-            "meanings": estimator.metric_meanings(),
-            "history": [[_finite(row) for row in rows] for rows in read_histories(served.run, lambda _: None)],
-            "monitor": estimator.tasks_[0].monitor,
-            "kept": estimator.metrics_.get("kept_epochs", []),
-            "review": None if pass_ is None else pass_.progress(),
-            "report": {} if pass_ is None else _finite(await asyncio.to_thread(pass_.report)),
-        }
+        return await _report(served, None if served.data is None else review(served))
 
     return page
+
+
+def _add_files(page: APIRouter) -> None:
+    """The page and its files."""
+    files = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.suffix in _KINDS}
+
+    @page.get("/")
+    async def index() -> Response:
+        return _file(files["index.html"])
+
+    @page.get("/static/{path:path}")
+    async def static(path: str) -> Response:
+        if path not in files:
+            raise ServingError(404, "there is no such file")
+        return _file(files[path])
+
+
+async def _report(model: ServedModel, review: Review | None) -> dict[str, Any]:
+    """Facts, metrics and learning curves of a model, and how it does on its data so far."""
+    estimator = model.estimator
+    validation = {k: v for k, v in estimator.metrics_.get("validation", {}).items() if isinstance(v, int | float)}
+    return {
+        "facts": {
+            "backbone": str(estimator.config_["backbone"]),
+            "weights": f"{number_of_weights(estimator):,} in {len(estimator.tasks_)} model(s)",
+            "seed": str(estimator.seed),
+            **facts_of(estimator),
+        },
+        "notes": kept_weights(estimator),
+        "validation": _finite(validation),
+        "meanings": estimator.metric_meanings(),
+        "history": [[_finite(row) for row in rows] for rows in read_histories(model.run, lambda _: None)],
+        "monitor": estimator.tasks_[0].monitor,
+        "kept": estimator.metrics_.get("kept_epochs", []),
+        "review": None if review is None else review.progress(),
+        "report": {} if review is None else _finite(await asyncio.to_thread(review.report)),
+    }
 
 
 def _of_series(models: Mapping[str, ServedModel], name: str | None) -> ServedModel:

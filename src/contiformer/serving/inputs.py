@@ -19,6 +19,7 @@ from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.event_tables import EventColumns
 from contiformer.estimators.frames import events_from, series_from
 from contiformer.estimators.tables import Columns
+from contiformer.serving.answers import schema_of_inputs
 
 #: Rows of CSV begin below the line of column names.
 _FIRST_LINE = 2
@@ -102,7 +103,7 @@ class TableReader:
             return data
         found = series_from(frame, columns, self.estimator.schema_, labelled=False, place=place)
         refuse_other_kind(found.schema.time_kind, self.estimator.schema_.kind)
-        return found
+        return found.described(schema_of_inputs(self.estimator))
 
 
 def _column(name: str, cells: list[Any]) -> pl.Series:

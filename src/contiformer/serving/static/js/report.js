@@ -16,7 +16,7 @@ export class Report {
   async open(model) {
     this.close();
     this.model = model;
-    fill(this.place, el("p", { class: "empty wide" }, "…"));
+    fill(this.place, el("p", { class: "empty wide" }, "Loading …"));
     await this.load();
   }
 

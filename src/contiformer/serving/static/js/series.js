@@ -10,6 +10,7 @@ import { theme } from "./theme.js";
 import { bars, Frame, scaledLayer } from "./view.js";
 
 const FIRST = 24; // panels that are there at once
+const COARSE = 32; // parts of a coarse attribution
 const CLASSES = 6; // curves of classes
 
 export class SeriesView {
@@ -206,10 +207,12 @@ export class SeriesView {
     const at = this.until ?? this.domain[1];
     const target = this.hasCurves ? Math.max(0, this.outputOf(this.focused)) : null;
     const body = this.body();
-    this.askingLayer.go(
-      () => ask("layer", { model: this.model.name, name: this.layerName, at, target }, body),
-      (answer) => this.useLayer(scaledLayer(answer)),
-    );
+    const question = (parts) => () => ask("layer", { model: this.model.name, name: this.layerName, at, target, parts }, body);
+    const fine = () => this.askingLayer.go(question(null), (answer) => this.useLayer(scaledLayer(answer)));
+    // many observations: first a coarse answer, which is soon there
+    if (this.layerName === "attribution" && body.points.length > 3 * COARSE) {
+      this.askingLayer.go(question(COARSE), (answer) => { this.useLayer(scaledLayer(answer)); fine(); });
+    } else fine();
   }
 
   useLayer(layer) {
