@@ -156,6 +156,8 @@ def test_the_wheel_holds_the_library_alone(wheel):
     modules = {str(path.relative_to(ROOT / "src")) for path in sources(SOURCE)}
     assert modules <= set(names)
     assert {"contiformer/py.typed", "contiformer/data/catalog/checksums.txt"} <= set(names)
+    static = {str(path.relative_to(ROOT / "src")) for path in (SOURCE / "serving" / "static").rglob("*.*")}
+    assert static <= set(names)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler here")

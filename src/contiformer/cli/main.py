@@ -258,6 +258,38 @@ def serve(
 
 
 @app.command()
+def explore(
+    run: Run,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="Series to look at, in the columns of the run (default: its test part)."
+        ),
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    type: Type = None,
+    label: Label = None,
+    labels: Labels = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+) -> None:
+    r"""Look at series and what the model says of them, on a page in the browser.
+
+    Move the time until which the model knows a series, drag, add and delete observations, and see predictions change;
+    attributions, attention, calibration and the series that surprise the model most. Only this machine can reach the
+    page. Without --data the series are read from the files that the run folder names, which is said. Needs the extra:
+    pip install 'contiformer\[serve]'.
+
+    [bold]Examples[/bold]
+
+      contiformer explore runs/mortality
+      contiformer explore runs/mortality --data new.csv --labels died.csv
+    """
+    _run("explore", locals())
+
+
+@app.command()
 def doctor() -> None:
     """Versions, threads, devices, memory, data and extras, and a self-test. Exit code 1 when something is broken.
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import typer
 
-from contiformer.cli.run_folder import histories, is_finished, load_run, read_start, tell_files
+from contiformer.cli.run_folder import histories, is_finished, load_run, shown_part
 from contiformer.data import DataError, EventSet, SeriesSet
 from contiformer.data.conversion import DATES
 from contiformer.estimators.event_stream import one_step_ahead
-from contiformer.estimators.labels import with_labels
 from contiformer.plots.classes import draw_confusion, draw_reliability
 from contiformer.plots.curves import Curve, draw_agreement, draw_curves, draw_learning
 from contiformer.plots.events import IntensityCurve, draw_gaps, draw_intensities, draw_residuals
@@ -45,30 +44,10 @@ def plot(run: Path, output: Path | None) -> None:
         typer.echo(draw_learning(done, folder / "learning.png", monitor, kept))
     if estimator is None:
         return
-    data, part = _shown(run, estimator)
+    data, part = shown_part(run, estimator)
     if data is not None:
         for path in _DRAWN[estimator.task_name](estimator, data, part, folder):
             typer.echo(path)
-
-
-def _shown(run: Path, estimator: Any) -> tuple[Any, str]:
-    """The test part, or the series that were validated on, and what to call them."""
-    start = read_start(run)
-    if start is None:
-        return None, ""
-    source: Any = start.source
-    tell_files(source)
-    test = source.testing(estimator)
-    if test is not None:
-        return test, "test"
-    training, validation, _ = source.training(start.task, start.parameters)
-    if validation is None:
-        if start.task == "events":
-            validation = estimator._parts(training.data)[1]
-        else:
-            labelled = start.task == "classification"
-            validation = estimator._parts(with_labels(training, None, classes=True) if labelled else training, 0)[1]
-    return validation, "validation"
 
 
 def _spread(count: int, chosen: int) -> Any:

@@ -54,7 +54,7 @@ class Reliability(NamedTuple):
     bins: Int[np.ndarray, " bins"]
     confidence: Float[np.ndarray, " bins"]
     share: Float[np.ndarray, " bins"]
-    count: Int[np.ndarray, " bins"]
+    series: Int[np.ndarray, " bins"]
     low: Float[np.ndarray, " bins"]
     high: Float[np.ndarray, " bins"]
     second: bool
@@ -95,7 +95,7 @@ def draw_reliability(
     above.set(ylim=(-0.03, 1.03), ylabel="how often it occurred" if found.second else "how often it was right")
     above.set_title(f"{title}\nexpected calibration error {calibration_error(probability, label):.3f}", fontsize=10)
     above.legend(frameon=False, fontsize=8, loc="upper left")
-    below.bar((found.bins + 0.5) / _BINS, found.count, 0.92 / _BINS, color=BLUE)
+    below.bar((found.bins + 0.5) / _BINS, found.series, 0.92 / _BINS, color=BLUE)
     what = "probability of the second class" if found.second else "probability of the answer"
     below.set(xlabel=what, ylabel="series", xlim=(0, 1))
     quiet(above)

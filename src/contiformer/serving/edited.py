@@ -322,4 +322,7 @@ def rounded(values: NDArray[Any]) -> list[Any]:
     place = np.where(finite, 4 - np.floor(np.log10(np.abs(np.where(finite, numbers, 1.0)))), 0.0)
     scale = 10.0 ** np.clip(place, -300, 300)
     short = np.where(finite, np.round(numbers * scale) / scale, numbers)
-    return np.where(np.isfinite(short), short.astype(object), None).tolist()
+    plain = short.astype(object)
+    plain[~np.isfinite(short)] = None
+    found: list[Any] = plain.tolist()
+    return found

@@ -22,8 +22,8 @@ from contiformer.estimators.event_stream import one_step_ahead
 from contiformer.estimators.tables import without_labels
 from contiformer.plots.classes import reliability
 from contiformer.plots.events import exponential_distance
-from contiformer.serving.edited import rounded
 from contiformer.serving.batching import InferenceQueue
+from contiformer.serving.edited import rounded
 from contiformer.serving.models import ServedModel
 from contiformer.tasks.interpolation import hide_observations
 from contiformer.tasks.scores import classification_scores

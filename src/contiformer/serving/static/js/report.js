@@ -118,7 +118,7 @@ export class Report {
         ctx.fillStyle = theme.band;
         ctx.fillRect(at - 1.5 * ratio, u.valToPos(found.high[n], "y", true), 3 * ratio, u.valToPos(found.low[n], "y", true) - u.valToPos(found.high[n], "y", true));
         ctx.beginPath();
-        ctx.arc(at, u.valToPos(found.share[n], "y", true), Math.min(7, 2.5 + Math.sqrt(found.count[n]) / 4) * ratio, 0, 7);
+        ctx.arc(at, u.valToPos(found.share[n], "y", true), Math.min(7, 2.5 + Math.sqrt(found.series[n]) / 4) * ratio, 0, 7);
         ctx.fillStyle = theme.accent;
         ctx.fill();
       }),
