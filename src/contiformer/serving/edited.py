@@ -205,7 +205,10 @@ def layer(
 def event_layer(estimator: Any, edited: EditedEvents) -> dict[str, Any]:
     """Attributions [N][1] of the log intensity of all types together, at the end of what is known, to the events."""
     one = sequence_of(estimator, edited)
-    at = max(x for x in (edited.until, edited.end, *one.times[-1:], -np.inf) if x is not None)
+    # an event is not its own history
+    after = [t + 0.01 * estimator.scaling_.unit for t in one.times[-1:]]
+    wanted = edited.until if edited.until is not None else edited.end
+    at = max([*after, *([] if wanted is None else [wanted])], default=0.0)
     if int((one.times < at).sum()) < 2:
         return {"weights": [], "unit": "", "signed": True, "notes": ["two events are needed"]}
     found = estimator.explain(one, "occlusion", at=[at], most_parts=MOST_PARTS)

@@ -163,11 +163,11 @@ def _add_files(page: APIRouter) -> None:
     """The page and its files."""
     files = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.suffix in _KINDS}
 
-    @page.get("/")
+    @page.api_route("/", methods=["GET", "HEAD"])
     async def index() -> Response:
         return _file(files["index.html"])
 
-    @page.get("/static/{path:path}")
+    @page.api_route("/static/{path:path}", methods=["GET", "HEAD"])
     async def static(path: str) -> Response:
         if path not in files:
             raise ServingError(404, "there is no such file")

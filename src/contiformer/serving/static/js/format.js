@@ -42,13 +42,53 @@ export function time(t, { kind, unit }, short = false) {
   return unit && !short ? `${number(t)} ${unit}` : number(t);
 }
 
-const DURATIONS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000];
+const [MINUTE, HOUR, DAY] = [60, 3600, 86400];
+const CLOCK = [1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR,
+  4 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 14 * DAY];
+const MONTHS = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200];
+const MONTH = 30.4375 * DAY;
+const FEWER = CLOCK.map((step) => step / 1e6).filter((step) => step < 1);
+const NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/** Ticks of dates between two times, in UTC: multiples of a step, or first days of months. */
+function dateTicks(start, end, step) {
+  const ticks = [];
+  if (step < 28 * DAY) {
+    for (let t = Math.ceil(start / step) * step; t <= end; t += step) ticks.push(t);
+    return ticks;
+  }
+  const months = Math.round(step / MONTH);
+  const first = new Date(1000 * start);
+  for (let m = Math.ceil((12 * first.getUTCFullYear() + first.getUTCMonth()) / months) * months; ticks.length < 100; m += months) {
+    const t = Date.UTC(Math.floor(m / 12), m % 12) / 1000;
+    if (t > end) break;
+    if (t >= start) ticks.push(t);
+  }
+  return ticks;
+}
+
+/** Text of a tick: the time of day within days, otherwise the date; the year where it is new. */
+function dateText(t, n, ticks, step) {
+  const date = new Date(1000 * t);
+  const before = n ? new Date(1000 * ticks[n - 1]) : null;
+  const day = `${date.getUTCDate()} ${NAMES[date.getUTCMonth()]}`;
+  const year = !before || before.getUTCFullYear() !== date.getUTCFullYear() ? `\n${date.getUTCFullYear()}` : "";
+  if (step >= 360 * DAY) return String(date.getUTCFullYear());
+  if (step >= 28 * DAY) return NAMES[date.getUTCMonth()] + year;
+  if (step >= DAY) return day + year;
+  const clock = date.toISOString().slice(11, step < MINUTE ? 19 : 16);
+  return !before || before.getUTCDate() !== date.getUTCDate() ? `${clock}\n${day}` : clock;
+}
 
 /** Options of an x axis for a kind of times. */
 export function timeAxis(about) {
   if (about.kind === "numbers") return { values: (_, splits) => splits.map((t) => number(t, 6)) };
-  if (about.kind === "durations") return { incrs: DURATIONS, values: (_, splits) => splits.map((t) => time(t, about, true)), space: 60 };
-  return { space: 70 };
+  if (about.kind === "durations") return { incrs: [...FEWER, ...CLOCK], values: (_, splits) => splits.map((t) => time(t, about, true)), space: 60 };
+  return {
+    space: 64, size: 38, incrs: [...FEWER, ...CLOCK, ...MONTHS.map((n) => n * MONTH)],
+    splits: (u, axis, start, end, step) => dateTicks(start, end, step),
+    values: (u, splits, axis, space, step) => splits.map((t, n) => dateText(t, n, splits, step)),
+  };
 }
 
 const PALETTE = 7;

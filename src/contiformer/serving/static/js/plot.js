@@ -30,22 +30,21 @@ export class Plot {
       stroke: line.colour, width: line.width ?? 1.5, dash: line.dash, paths: line.stepped ? stepped : line.scatter ? () => null : undefined,
       points: line.scatter ? { show: true, size: line.scatter, fill: line.colour, stroke: line.colour } : { show: false },
     }));
-    const time = Boolean(options.about) && !["numbers", "durations"].includes(options.about.kind);
     this.u = new uPlot({
       width: Math.max(120, place.clientWidth), height: options.height, padding: [6, 10, 0, 0],
       legend: { show: false }, pxAlign: 1,
-      tzDate: (seconds) => uPlot.tzDate(new Date(1000 * seconds), "Etc/UTC"),
       cursor: {
-        drag: { x: false, y: false, setScale: false }, points: { show: false }, y: false, x: options.cursor !== false,
+        // without drags of its own uPlot takes every click for the end of one
+        drag: { x: false, y: false, setScale: false, click: () => {} }, points: { show: false }, y: false, x: options.cursor !== false,
         sync: options.sync ? { key: options.sync, setSeries: false, scales: ["x", null] } : undefined,
         bind: { dblclick: () => null, mousedown: () => null, mouseup: () => null },
       },
       scales: {
-        x: { time, range: () => options.x() },
+        x: { time: false, range: () => options.x() },
         y: { range: (_, low, high) => options.y(low, high), dir: options.downward ? -1 : 1 },
       },
       axes: [
-        axis({ size: time ? 38 : 26, space: 50, ...(options.about ? timeAxis(options.about) : { values: (_, s) => s.map((x) => (x === null ? "" : number(x))) }), ...options.xAxis }),
+        axis({ size: 26, space: 50, ...(options.about ? timeAxis(options.about) : { values: (_, s) => s.map((x) => (x === null ? "" : number(x))) }), ...options.xAxis }),
         axis({ size: options.ySize ?? 44, space: 26, values: (_, splits) => splits.map((y) => (y === null ? "" : compact(y))), ...options.yAxis }),
       ],
       series: [{}, ...series],
@@ -56,6 +55,8 @@ export class Plot {
         setCursor: [(u) => options.cursorAt?.(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null)],
       },
     }, options.lines.reduce((data) => [...data, []], [[]]), place);
+    // for the console, and for tests
+    place.uplot = this.u;
     this.watch = new ResizeObserver(() => {
       const width = place.clientWidth;
       if (width > 0 && width !== this.u.width) this.u.setSize({ width, height: options.height });

@@ -23,7 +23,7 @@ export class Frame {
       oninput: () => this.slid() });
     this.shown = el("output", { for: "until" });
     this.all = el("button", { title: "Show everything to the model (\\)", onclick: () => this.know(null) }, "all");
-    this.edits = el("details", { class: "edits", id: "edits", hidden: true }, el("summary"), el("ol"));
+    this.edits = el("details", { class: "edits", id: "edits", open: true, hidden: true }, el("summary"), el("ol"));
     this.top = el("div", { class: "top" });
     this.body = el("div");
     const isEvents = owner.model.task === "events";
