@@ -47,7 +47,7 @@ class Edited(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    times: list[Finite] = Field(default_factory=list, max_length=20_000)
+    times: list[Finite] = Field(default_factory=list, max_length=10_000)
     points: list[tuple[int, int, Finite]] = Field(default_factory=list, max_length=200_000)
     static: list[Finite | None] = Field(default_factory=list, max_length=10_000)
     until: Finite | None = None
@@ -60,8 +60,8 @@ class EditedEvents(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    times: list[Finite] = Field(default_factory=list, max_length=20_000)
-    types: list[int] = Field(default_factory=list, max_length=20_000)
+    times: list[Finite] = Field(default_factory=list, max_length=10_000)
+    types: list[int] = Field(default_factory=list, max_length=10_000)
     features: list[list[Finite | None]] | None = None
     until: Finite | None = None
     end: Finite | None = None

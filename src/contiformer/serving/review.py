@@ -102,6 +102,8 @@ class Review(ABC):
             size = max(1, min(128, int(size * PART / max(1e-4, time.perf_counter() - began))))
             # others first
             await asyncio.sleep(0)
+        # what a report imports is loaded before somebody waits for it
+        await asyncio.to_thread(self.report)
 
     def _judge_part(self, which: Sequence[int]) -> None:
         self.judge(which, self.data.select(np.array(which)))

@@ -15,7 +15,7 @@ export function compact(x) {
   for (const [unit, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
     if (size >= 10 * unit || (size >= unit && unit > 1e3)) return `${number(x / unit, 3)}${letter}`;
   }
-  return number(x);
+  return number(x, 5);
 }
 
 export const percent = (p) => (p === null || p === undefined ? "–" : p > 0.999 && p < 1 ? "> 99.9 %" : `${(100 * p).toFixed(1)} %`);
@@ -100,7 +100,7 @@ export function colourOf(n, theme) {
 
 /** A colour for a weight from -1 to 1 (signed), or 0 to 1. */
 export function heat(weight, signed, theme) {
-  const share = Math.min(1, Math.abs(weight)) ** 0.7;
+  const share = Math.min(1, Math.abs(weight)) ** 0.6;
   const end = signed ? (weight < 0 ? theme.negative : theme.positive) : theme.attend;
   return mix(theme.unknown, end, share);
 }

@@ -82,7 +82,7 @@ export class List {
     this.total = answer.total;
     this.sizer.style.height = `${this.total * ROW}px`;
     this.progress(answer.review);
-    byId("count").textContent = `${this.total.toLocaleString("en")} of ${this.model.count.toLocaleString("en")} ${this.model.task === "events" ? "sequences" : "series"}`;
+    byId("count").textContent = `${this.total.toLocaleString("en")} of ${this.model.count.toLocaleString("en")} ${this.model.task === "events" ? "sequences" : "series"}${answer.review ? `; bold: ${answer.review.meaning}` : ""}`;
     this.render();
     if (first && this.total) this.go(0);
   }

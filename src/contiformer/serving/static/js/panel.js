@@ -145,7 +145,10 @@ export class Panel {
   update() {
     if (!this.plot) return;
     const count = this.points().length;
-    this.sub.textContent = [this.unit, `${count} obs.`].filter(Boolean).join(" · ");
+    const { layer, until } = this.view;
+    const total = layer?.signed ? layer.total(this.points().filter((p) => until === null || p.t <= until).map((p) => p.row), this.channel) : null;
+    const sum = total === null ? null : `Σ ${total > 0 ? "+" : ""}${number(total, 2)}`;
+    this.sub.textContent = [this.unit, `${count} obs.`, sum].filter(Boolean).join(" · ");
     this.place.setAttribute("aria-label", `${this.name}, ${count} observations. Left and right choose one, up and down change it, Delete removes it, Enter adds one.`);
     this.node.classList.toggle("focus", this.view.focused === this.channel && this.view.hasCurves);
     const c = this.curve;

@@ -45,7 +45,7 @@ export class Plot {
       },
       axes: [
         axis({ size: 26, space: 50, ...(options.about ? timeAxis(options.about) : { values: (_, s) => s.map((x) => (x === null ? "" : number(x))) }), ...options.xAxis }),
-        axis({ size: options.ySize ?? 44, space: 26, values: (_, splits) => splits.map((y) => (y === null ? "" : compact(y))), ...options.yAxis }),
+        axis({ size: options.ySize ?? 48, space: 26, values: (_, splits) => splits.map((y) => (y === null ? "" : compact(y))), ...options.yAxis }),
       ],
       series: [{}, ...series],
       bands: options.band ? [{ series: options.band, fill: () => theme.band }] : undefined,

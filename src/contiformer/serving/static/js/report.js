@@ -46,7 +46,7 @@ export class Report {
     this.plots = [];
     this.later = [];
     const { report, review } = found;
-    const pass = review && review.total ? ` (${review.done.toLocaleString("en")} of ${review.total.toLocaleString("en")} done${review.error ? `; stopped: ${review.error}` : ""})` : "";
+    const pass = review && review.total && (review.done < review.total || review.error) ? ` (${review.done.toLocaleString("en")} of ${review.total.toLocaleString("en")} done${review.error ? `; stopped: ${review.error}` : ""})` : "";
     const cards = [this.facts(found), this.metrics("On the validation series (not a test)", found.validation, found.meanings)];
     if (report.metrics) cards.push(this.metrics(`On the ${report.series.toLocaleString("en")} series with answers that are shown${pass}`, report.metrics, found.meanings));
     else cards.push(el("div", { class: "card" }, el("h2", {}, "On the data that are shown"), el("p", { class: "dim" }, review ? `Nothing to compare with yet${pass}: the series have no answers, or are not done.` : "Start with --data FILE to see how the model does on it.")));
@@ -92,7 +92,7 @@ export class Report {
     const cards = first.filter((name) => name !== "mse" && name !== "events").slice(0, 4).map((name) => {
       const data = [epochs, ...history.map((rows) => epochs.map((epoch) => rows.find((row) => row.round + 1 === epoch)?.[name] ?? null))];
       const options = {
-        height: 140, xAxis: { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }, x: () => (epochs.length > 1 ? [epochs[0], epochs.at(-1)] : [epochs[0] - 0.5, epochs[0] + 0.5]), y: (low, high) => spread([low, high]),
+        height: 140, xAxis: { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }, x: () => (epochs.length > 1 ? spread(epochs, 0.03) : [epochs[0] - 0.5, epochs[0] + 0.5]), y: (low, high) => spread([low, high]),
         lines: history.map((_, n) => ({ colour: () => colourOf(n, theme) })),
         over: (u, ctx, ratio) => history.forEach((rows, n) => {
           const row = rows.find((one) => one.round + 1 === kept[n]);
@@ -111,7 +111,7 @@ export class Report {
   reliability(found) {
     const second = found.second ? String(this.model.classes[1]) : null;
     const options = {
-      height: 230, x: () => [0, 1], y: () => [0, 1], cursor: false, lines: [{ colour: () => theme.accent }],
+      height: 230, x: () => [-0.03, 1.03], y: () => [-0.04, 1.04], cursor: false, lines: [{ colour: () => theme.accent }],
       under: (u, ctx, ratio) => diagonal(u, ctx, ratio, 0, 1),
       over: (u, ctx, ratio) => found.confidence.forEach((x, n) => {
         const at = u.valToPos(x, "x", true);
@@ -130,7 +130,7 @@ export class Report {
   confusion(counts) {
     const names = (this.model.classes ?? this.model.types).map(String);
     const clickable = this.model.task === "classification";
-    const head = el("tr", {}, el("th", {}, "true ↓ predicted →"), ...names.map((name) => el("th", { title: name }, name)));
+    const head = el("tr", {}, el("th", {}, "true ↓ said →"), ...names.map((name) => el("th", { title: name }, name)));
     const rows = counts.map((row, i) => {
       const total = Math.max(1, row.reduce((a, b) => a + b, 0));
       return el("tr", {}, el("th", { title: names[i] }, names[i]), ...row.map((count, j) => {

@@ -16,7 +16,7 @@ const CLASSES = 6; // curves of classes
 export class SeriesView {
   constructor(model, place, openPaste) {
     Object.assign(this, { model, about: model.time, channels: model.channels, typical: model.typical, until: null });
-    Object.assign(this, { adding: false, layer: null, layerName: "none", focused: 0, panels: [], most: FIRST });
+    Object.assign(this, { adding: false, layer: null, layerName: "none", focused: 0, explained: null, panels: [], most: FIRST });
     this.hasCurves = model.outputs !== null;
     this.openPaste = openPaste;
     this.asking = new Latest(15);
@@ -41,6 +41,7 @@ export class SeriesView {
     this.until = null;
     this.layer = null;
     this.answer = null;
+    this.explained = null;
     this.overTime = null;
     this.most = FIRST;
     this.domain = this.findDomain();
@@ -205,7 +206,7 @@ export class SeriesView {
       return;
     }
     const at = this.until ?? this.domain[1];
-    const target = this.hasCurves ? Math.max(0, this.outputOf(this.focused)) : null;
+    const target = this.hasCurves ? Math.max(0, this.outputOf(this.focused)) : this.explained;
     const body = this.body();
     const question = (parts) => () => ask("layer", { model: this.model.name, name: this.layerName, at, target, parts }, body);
     const fine = () => this.askingLayer.go(question(null), (answer) => this.useLayer(scaledLayer(answer)));
@@ -225,6 +226,12 @@ export class SeriesView {
     this.layerName = name;
     this.frame.layer.value = name;
     this.askLayer();
+  }
+
+  /** Attributions of this class rather than of the one that is predicted. */
+  explain(target) {
+    this.explained = target;
+    this.setLayer("attribution");
   }
 
   /** The channel whose prediction is explained. */
@@ -264,7 +271,7 @@ export class SeriesView {
       const p = answer.probabilities;
       const of = model.classes.findIndex((one) => one === given.label);
       const surprise = of < 0 ? null : -Math.log(Math.max(1e-12, p[of]));
-      fill(this.answerCard, el("h2", {}, `Prediction${until}`), bars(model.classes, p, (n) => colourOf(n, theme), percent),
+      fill(this.answerCard, el("h2", {}, `Prediction${until}`), bars(model.classes, p, (n) => colourOf(n, theme), percent, 8, (n) => this.explain(n)),
         surprise === null ? null : el("p", { class: "dim small" }, `surprise at the label: ${number(surprise, 3)} nats`));
       return;
     }

@@ -84,7 +84,7 @@ export class Frame {
     if (!layer) return;
     const ends = layer.signed ? ["lowers", "raises"] : ["0", "most"];
     fill(this.scale, el("span", {}, name === "attention" ? "Attention" : "Attribution", ":"), el("span", {}, ends[0], el("i", { class: `scale ${layer.signed ? "signed" : "plain"}` }), ends[1]),
-      el("span", {}, layer.unit), ...layer.notes.map((note) => el("span", {}, note)));
+      el("span", {}, layer.unit), ...layer.notes.map((note) => el("span", {}, note.split(": ").at(-1))));
   }
 }
 
@@ -92,9 +92,13 @@ export class Frame {
 export function scaledLayer(answer) {
   const flat = answer.weights.flat().filter((w) => w !== null).map(Math.abs).sort((a, b) => a - b);
   // a few extremes must not make all others pale
-  const most = flat.length ? Math.max(flat[Math.floor(0.98 * (flat.length - 1))], 1e-12) : 1;
+  const most = flat.length ? Math.max(flat[Math.floor(0.95 * (flat.length - 1))], 1e-12) : 1;
   return {
     ...answer,
+    /** The sum over some rows of a channel, as it is; null where weights belong to times. */
+    total(rows, channel) {
+      return answer.weights[0]?.length > 1 ? rows.reduce((sum, row) => sum + (answer.weights[row]?.[channel] ?? 0), 0) : null;
+    },
     of(row, channel) {
       const weights = answer.weights[row];
       if (!weights) return null;
@@ -104,13 +108,15 @@ export function scaledLayer(answer) {
   };
 }
 
-/** Bars of shares, the largest first, of which `most` are shown. */
-export function bars(names, shares, colour, percentText, most = 8) {
+/** Bars of shares, of which the `most` largest are shown; with `pick` a name can be clicked. */
+export function bars(names, shares, colour, percentText, most = 8, pick = null) {
   const order = shares.map((share, n) => [share, n]).sort((a, b) => b[0] - a[0]);
   const kept = order.slice(0, most).map(([, n]) => n);
   if (names.length <= most) kept.sort((a, b) => a - b);
   const cells = kept.flatMap((n) => [
-    el("span", { class: n === order[0][1] ? "name answer" : "name", title: String(names[n]) }, String(names[n])),
+    el(pick ? "button" : "span", {
+      class: n === order[0][1] ? "name answer" : "name", title: pick ? `Explain ${names[n]}` : String(names[n]), onclick: pick ? () => pick(n) : null,
+    }, String(names[n])),
     el("span", { class: "track" }, el("span", { class: "fill", style: { display: "block", width: `${100 * shares[n]}%`, background: colour(n) } })),
     el("span", { class: n === order[0][1] ? "value answer" : "value" }, percentText(shares[n])),
   ]);
