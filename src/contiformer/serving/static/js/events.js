@@ -14,7 +14,7 @@ const NAMED = 8; // types in the legend
 
 export class EventView {
   constructor(model, place, openPaste) {
-    Object.assign(this, { model, about: model.time, types: model.types, until: null, layer: null, layerName: "none", selected: null });
+    Object.assign(this, { model, about: model.time, types: model.types, until: null, layer: null, layerName: "none", selected: null, log: false, least: 1e-6 });
     this.openPaste = openPaste;
     this.asking = new Latest(15);
     this.askingLayer = new Latest(120);
@@ -26,8 +26,9 @@ export class EventView {
     this.ratesPlace = el("div", { class: "plot", id: "intensity" });
     this.lanesPlace = el("div", { class: "plot", id: "lanes", tabindex: "0", role: "group", onkeydown: (event) => this.key(event) });
     this.reading = el("span", { class: "read" });
+    this.logButton = el("button", { class: "quiet small", "aria-pressed": "false", title: "Logarithmic scale", onclick: () => this.switchScale() }, "log");
     this.ratesCard = el("div", { class: "card panel" },
-      el("div", { class: "panel-title" }, el("span", { class: "name" }, "Intensities"), el("span", { class: "dim small" }, this.about.unit ? `events per ${this.about.unit}` : this.about.kind === "numbers" ? "events per unit of time" : "events per second"), this.reading),
+      el("div", { class: "panel-title" }, el("span", { class: "name" }, "Intensities"), el("span", { class: "dim small" }, this.about.unit ? `events per ${this.about.unit}` : this.about.kind === "numbers" ? "events per unit of time" : "events per second"), this.reading, this.logButton),
       this.ratesPlace,
       legend([...this.types.slice(0, NAMED).map((name, n) => [name, colourOf(n, theme)]), ...(this.types.length > NAMED ? [[`${this.types.length - NAMED} other types`, theme.c7]] : [])]));
     this.lanesCard = el("div", { class: "card panel" },
@@ -52,6 +53,12 @@ export class EventView {
     this.changed();
   }
 
+  switchScale() {
+    this.log = !this.log;
+    this.logButton.setAttribute("aria-pressed", String(this.log));
+    this.mount();
+  }
+
   findDomain() {
     const { times } = this.given;
     if (!times.length) {
@@ -68,7 +75,7 @@ export class EventView {
     this.lanes?.destroy();
     const shared = { about: this.about, sync: "time", x: () => this.domain, ySize: 64 };
     this.rates = new Plot(this.ratesPlace, {
-      ...shared, height: 260, y: (_, high) => [0, (high || 1) * 1.06],
+      ...shared, height: 260, log: this.log, y: (low, high) => (this.log ? [this.least, Math.max(1.2 * high, 10 * this.least)] : [0, (high || 1) * 1.06]),
       lines: this.types.map((_, n) => ({ colour: () => (n < NAMED ? colourOf(n, theme) : theme.c7), width: n < NAMED ? 1.3 : 0.8 })),
       under: (u, ctx, ratio) => veil(u, ctx, ratio, this.until),
       over: (u, ctx, ratio) => this.drawTicks(u, ctx, ratio),
@@ -134,7 +141,7 @@ export class EventView {
     const xs = found.times.map((t) => u.valToPos(t, "x", true));
     const half = Math.abs(u.valToPos(0, "y", true) - u.valToPos(0.44, "y", true));
     found.rates.forEach((rates, kind) => {
-      const most = Math.max(...this.mostRates, 1e-30);
+      const most = this.usualMost;
       const y = u.valToPos(kind, "y", true);
       ctx.fillStyle = colourOf(kind, theme);
       let [start, peak] = [Math.round(xs[0]), 0];
@@ -143,7 +150,7 @@ export class EventView {
         peak = Math.max(peak, rate ?? 0);
         const end = Math.round(xs[Math.min(n + 1, xs.length - 1)]);
         if (end <= start) return;
-        ctx.globalAlpha = 0.5 * (peak / most) ** 0.7;
+        ctx.globalAlpha = 0.55 * Math.min(1, peak / most) ** 0.7;
         ctx.fillRect(start, y - half, end - start, 2 * half);
         [start, peak] = [end, 0];
       });
@@ -287,7 +294,6 @@ export class EventView {
     const { answer, about } = this;
     if (!answer) return;
     if (!answer.known) {
-      this.mostRates = [0];
       this.rates.set([[], ...this.types.map(() => [])]);
       const text = this.sequence.events.length ? "Nothing happened up to this time." : "Click in a lane to add the first event, or paste a table.";
       fill(this.answerCard, el("h2", {}, "Nothing to go by"), el("p", { class: "dim" }, text));
@@ -295,7 +301,10 @@ export class EventView {
       return;
     }
     const { times, rates } = answer.intensity;
-    this.mostRates = rates.map((one) => Math.max(...one.map((rate) => rate ?? 0), 0));
+    const all = rates.flat().filter((rate) => rate > 0).sort((a, b) => a - b);
+    // a few peaks must not make all others pale
+    this.usualMost = all[Math.floor(0.98 * (all.length - 1))] || 1;
+    this.least = Math.max(all[0] ?? 0, 1e-4 * this.usualMost);
     this.rates.set([times, ...rates]);
     this.lanes.draw();
     const { next } = answer;

@@ -39,7 +39,8 @@ export function time(t, { kind, unit }, short = false) {
     const text = date.toISOString();
     return short ? text.slice(0, 10) : text.slice(0, 16).replace("T", " ");
   }
-  return unit && !short ? `${number(t)} ${unit}` : number(t);
+  const text = number(t, Math.max(4, Math.ceil(Math.log10(Math.abs(t) || 1)) + 2));
+  return unit && !short ? `${text} ${unit}` : text;
 }
 
 const [MINUTE, HOUR, DAY] = [60, 3600, 86400];

@@ -95,7 +95,7 @@ export class Panel {
 
   /** Make the plot, once the node is in the page. */
   mount() {
-    const curve = this.view.hasCurves;
+    this.predicted = this.view.outputOf(this.channel) >= 0;
     this.plot = new Plot(this.place, {
       height: HEIGHT, about: this.view.about, sync: "time",
       x: () => this.view.domain, y: () => this.range(),
@@ -103,7 +103,7 @@ export class Panel {
         { colour: () => theme.accent, width: 1.6 },
         { colour: () => "transparent", width: 0 }, { colour: () => "transparent", width: 0 },
       ],
-      band: curve ? [3, 2] : undefined,
+      band: this.predicted ? [3, 2] : undefined,
       under: (u, ctx, ratio) => veil(u, ctx, ratio, this.view.until),
       over: (u, ctx, ratio) => this.drawPoints(u, ctx, ratio),
       cursorAt: (t) => this.read(t),
@@ -150,7 +150,7 @@ export class Panel {
     const sum = total === null ? null : `Σ ${total > 0 ? "+" : ""}${number(total, 2)}`;
     this.sub.textContent = [this.unit, `${count} obs.`, sum].filter(Boolean).join(" · ");
     this.place.setAttribute("aria-label", `${this.name}, ${count} observations. Left and right choose one, up and down change it, Delete removes it, Enter adds one.`);
-    this.node.classList.toggle("focus", this.view.focused === this.channel && this.view.hasCurves);
+    this.node.classList.toggle("focus", this.view.focused === this.channel && this.predicted);
     const c = this.curve;
     this.plot.set(c ? [c.times, c.middle, c.low ?? c.middle, c.high ?? c.middle] : [[], [], [], []]);
   }
@@ -160,7 +160,7 @@ export class Panel {
     const { until, layer } = this.view;
     const known = (p) => until === null || p.t <= until;
     const at = (p) => [u.valToPos(p.t, "x", true), u.valToPos(p.v, "y", true)];
-    if (!this.view.hasCurves && points.length > 1) this.drawLine(points.filter(known).map(at), ctx, ratio);
+    if (!this.predicted && points.length > 1) this.drawLine(points.filter(known).map(at), ctx, ratio);
     if (this.target) this.drawTarget(u, ctx, ratio);
     if (layer) this.drawStrip(u, ctx, ratio, points.filter(known));
     for (const p of points) {

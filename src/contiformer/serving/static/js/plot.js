@@ -19,7 +19,7 @@ function axis(options) {
  * options: height, about (kind and unit of times; none: x is a number), x and y: functions that give the range,
  * lines: [{colour: () => css, width, dash, stepped, points}], band: [high, low] lines with a fill between them,
  * under and over: functions (uPlot, context, pixel ratio) that draw below and above the lines, downward: y grows downward,
- * sync: name of the cursor that plots share, cursorAt: is told the time under it.
+ * log: y is logarithmic, sync: name of the cursor that plots share, cursorAt: is told the time under it.
  */
 export class Plot {
   constructor(place, options) {
@@ -41,7 +41,7 @@ export class Plot {
       },
       scales: {
         x: { time: false, range: () => options.x() },
-        y: { range: (_, low, high) => options.y(low, high), dir: options.downward ? -1 : 1 },
+        y: { range: (_, low, high) => options.y(low, high), dir: options.downward ? -1 : 1, distr: options.log ? 3 : 1 },
       },
       axes: [
         axis({ size: 26, space: 50, ...(options.about ? timeAxis(options.about) : { values: (_, s) => s.map((x) => (x === null ? "" : number(x))) }), ...options.xAxis }),

@@ -283,7 +283,7 @@ export class SeriesView {
     }
     const rows = [el("b", {}, model.task === "forecasting" ? "Forecast" : "Values at any time"), el("span", { class: "dim" }, [
       model.band ? `line: median, band: ${model.band}` : "line: prediction", given.target ? "squares: what came" : null,
-      "click a channel's name to explain its prediction",
+      this.channels.some((_, c) => this.outputOf(c) >= 0) ? "click a channel's name to explain its prediction" : null,
     ].filter(Boolean).join("; ") + until)];
     const others = model.outputs.filter((name) => !this.channels.some((c) => c.name === name));
     fill(this.answerCard, el("div", { class: "row" }, ...rows), this.otherOutputs(others, answer));
@@ -294,7 +294,7 @@ export class SeriesView {
     this.others?.forEach((plot) => plot.destroy());
     this.others = [];
     if (!names.length) return null;
-    const box = el("div", { class: "grid" });
+    const box = el("div", { class: names.length > 1 ? "grid" : "" });
     queueMicrotask(() => {
       for (const name of names.slice(0, 6)) {
         const n = this.model.outputs.indexOf(name);
