@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -66,7 +68,7 @@ def answer_to(error: BaseException) -> Response:
     if isinstance(error, ValueError):
         # the estimators' own: an argument that a model of this kind does not take
         return problem(422, str(error))
-    logger.error("unexpected %s", type(error).__name__, exc_info=_without_text(error))
+    logger.error("unexpected %s at %s", type(error).__name__, _places(error))
     return problem(500, "the server failed at this request; its log says where")
 
 
@@ -103,6 +105,7 @@ def invalid_text(errors: Any) -> str:
     return "; ".join(said) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
 
 
-def _without_text(error: BaseException) -> Any:
-    """The trace of an error without its message, which may hold data."""
-    return RuntimeError, RuntimeError(type(error).__name__), error.__traceback__
+def _places(error: BaseException) -> str:
+    """The innermost lines that an error came through, without its message, which may hold data."""
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    return ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
