@@ -83,6 +83,7 @@ def test_the_openapi_document_describes_every_endpoint(client):
     for path in ("/predict", "/at"):
         responses = document["paths"][path]["post"]["responses"]
         assert {"200", "401", "404", "408", "413", "415", "422", "503", "504"} <= set(responses)
+        assert responses["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Answers")
         assert responses["422"]["content"]["application/json"]["schema"]["$ref"].endswith("Problem")
 
 

@@ -180,6 +180,13 @@ class TestTooMuch:
         body = {"records": rows, "at": [1.0], "quantiles": [0.5] * 101}
         assert "quantiles" in refused(small, 413, "/at", "curves", body=body).detail
 
+    def test_parts_of_series(self, small, rows):
+        """Each time of its own makes a classifier read the series until there once more."""
+        body = {"records": rows, "at": [float(n) for n in range(10)]}
+        assert "parts of series" in refused(small, 413, "/at", "classes", body=body).detail
+        body["at"] = [100.0] * 10
+        assert small.post("/at", params={"model": "classes"}, json=body).status_code == 200
+
     def test_bytes(self, small, rows):
         padded = json.dumps({"records": rows[:1]}) + " " * 30_000
         head = {"Content-Type": "application/json"}

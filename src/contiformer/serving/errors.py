@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from contiformer.data.errors import DataError, printable
 
@@ -47,10 +47,8 @@ def too_much(what: str, given: int | str, limit: int) -> ServingError:
     return ServingError(413, f"{given} {what} in one request; at most {limit:,} are allowed: send several requests")
 
 
-class JSONAnswer(Response):
+class JSONAnswer(JSONResponse):
     """JSON in ASCII, which also holds the lone surrogates that JSON allows; never NaN or Infinity."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         """As bytes."""

@@ -167,8 +167,12 @@ def _type_of(event: EventRequest, names: tuple[str, ...]) -> Any:
 
 def _wait(within: str) -> Any:
     """A wait: a number, or a duration written as hh:mm:ss."""
-    seconds, kind = frame_functions().times_from_words([within], "within")
+    remedy = "give a number, or hh:mm:ss where times are dates"
+    try:
+        seconds, kind = frame_functions().times_from_words([within], "within")
+    except DataError as error:
+        raise DataError(f"within: {error.problem}", remedy=remedy) from None
     if kind in DATES:
-        raise DataError(f"within={within} is a date", remedy="give a number, or hh:mm:ss where times are dates")
+        raise DataError(f"within={within} is a date", remedy=remedy)
     number = float(seconds[0])
     return dt.timedelta(seconds=number) if kind == "durations" else number
