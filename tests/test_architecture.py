@@ -31,6 +31,7 @@ PUBLIC = (
     "contiformer.nn",
     "contiformer.paths",
     "contiformer.plots",
+    "contiformer.serving",
     "contiformer.tasks",
     "contiformer.tasks.events",
     "contiformer.training",

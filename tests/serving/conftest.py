@@ -9,7 +9,8 @@ pytest.importorskip("httpx")
 from fastapi.testclient import TestClient
 
 from contiformer import Classifier, EventPredictor, Forecaster, Interpolator, Regressor, TrainingOptions
-from contiformer.serving import create_app
+from contiformer.estimators.learner import Learner
+from contiformer.serving import Limits, create_app
 from tests.serving.problems import days, orders, waves, without
 
 QUICK = TrainingOptions(max_epochs=1, min_steps=0, verbose=0)
@@ -43,8 +44,6 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="session")
 def models(runs):
     """The trained models themselves, loaded as the server loads them."""
-    from contiformer.estimators.learner import Learner
-
     return {name: Learner.load(run) for name, run in runs.items()}
 
 
@@ -59,3 +58,21 @@ def client(runs):
 def rows():
     """New series for the models of waves: as they would come, without answers."""
     return without(waves(5, seed=1), "kind", "size", "later")
+
+
+@pytest.fixture
+def alone(runs):
+    """A client of a server with one model."""
+    with TestClient(create_app([runs["classes"]]), base_url=URL) as found:
+        yield found
+
+
+#: Limits that a test exceeds at once.
+LITTLE = Limits(body_bytes=20_000, waiting_bytes=60_000, rows=100, series=8, length=30, times=100, streams=3)
+
+
+@pytest.fixture
+def small(runs):
+    """A client of a server with narrow limits."""
+    with TestClient(create_app(list(runs.values()), limits=LITTLE), base_url=URL) as found:
+        yield found

@@ -229,7 +229,7 @@ def plot(
 
 @app.command()
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `contiformer train` wrote.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders that `contiformer train` wrote.")],
     host: Annotated[str, typer.Option(help="Address to listen on. One that others reach needs --token-file.")] = (
         "127.0.0.1"
     ),
@@ -241,17 +241,17 @@ def serve(
         str | None, typer.Option(metavar="NAME|FILE", help="Series to look at on the page, in the columns of a run.")
     ] = None,
 ) -> None:
-    r"""Answer predictions over HTTP, in one process for any number of models.
+    r"""Predictions over HTTP: one process for any number of models, each called as its folder.
 
-    A model is called as its folder. `GET /schema` lists models and columns, `/openapi.json` describes every endpoint,
-    `/metrics` is for Prometheus. Needs the extra: pip install 'contiformer\[serve]'.
+    GET /schema lists models and columns, /openapi.json describes every endpoint,
+    /metrics is for Prometheus. Needs the extra: pip install 'contiformer\[serve]'.
 
     [bold]Examples[/bold]
 
       contiformer serve runs/mortality
       contiformer serve runs/* --port 8080
-      curl localhost:8000/predict -H 'Content-Type: text/csv' --data-binary @new.csv
-      curl localhost:8000/at?model=vitals --json '{"records": [...], "at": [0.5, 24]}'
+      curl localhost:8000/predict -H 'Content-Type: text/csv' --data-binary @a.csv
+      curl localhost:8000/at --json '{"records": [...], "at": [0.5, 24]}'
       contiformer serve runs/mortality --host 0.0.0.0 --token-file token.txt
     """
     _run("serve", locals())

@@ -107,16 +107,26 @@ def _whole(estimator: Any, data: SeriesSet) -> list[dict[str, Any]]:
     return [{"label": label, "probabilities": dict(zip(names, finite(row)))} for label, row in rows]
 
 
+def lengths_of_parts(item: Item) -> list[int]:
+    """Numbers of points of the different parts of a series that end at the times asked for."""
+    assert item.times is not None
+    return sorted({count for count in _points_until(item.series, item.times) if count})
+
+
+def _points_until(series: Series, times: NDArray[np.float64]) -> list[int]:
+    counts: list[int] = np.searchsorted(series.times, times, side="right").tolist()
+    return counts
+
+
 def _unfolding(estimator: Any, items: Sequence[Item]) -> list[dict[str, Any]]:
     """The answer of a model of whole series for the observations until each time: each such part is computed once."""
     parts: list[Series] = []
     places: list[list[int]] = []
     for series, times in items:
         assert times is not None
-        counts = np.searchsorted(series.times, times, side="right")
-        known = {int(count): len(parts) + n for n, count in enumerate(np.unique(counts[counts > 0]))}
+        known = {count: len(parts) + n for n, count in enumerate(lengths_of_parts(Item(series, times)))}
         parts += [series.points(slice(count)) for count in known]
-        places.append([known.get(int(count), -1) for count in counts])
+        places.append([known.get(count, -1) for count in _points_until(series, times)])
     said = _whole(estimator, SeriesSet(parts, schema=schema_of_inputs(estimator))) if parts else []
     kind = kind_of_times(estimator)
     found = []

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from contiformer.data.errors import DataError, printable
 
@@ -45,10 +47,8 @@ def too_much(what: str, given: int | str, limit: int) -> ServingError:
     return ServingError(413, f"{given} {what} in one request; at most {limit:,} are allowed: send several requests")
 
 
-class JSONAnswer(Response):
+class JSONAnswer(JSONResponse):
     """JSON in ASCII, which also holds the lone surrogates that JSON allows; never NaN or Infinity."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         """As bytes."""
@@ -66,7 +66,7 @@ def answer_to(error: BaseException) -> Response:
     if isinstance(error, ValueError):
         # the estimators' own: an argument that a model of this kind does not take
         return problem(422, str(error))
-    logger.error("unexpected %s", type(error).__name__, exc_info=_without_text(error))
+    logger.error("unexpected %s at %s", type(error).__name__, _places(error))
     return problem(500, "the server failed at this request; its log says where")
 
 
@@ -103,6 +103,7 @@ def invalid_text(errors: Any) -> str:
     return "; ".join(said) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
 
 
-def _without_text(error: BaseException) -> Any:
-    """The trace of an error without its message, which may hold data."""
-    return RuntimeError, RuntimeError(type(error).__name__), error.__traceback__
+def _places(error: BaseException) -> str:
+    """The innermost lines that an error came through, without its message, which may hold data."""
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    return ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))

@@ -104,6 +104,7 @@ class Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
             return
         refused = self._refusal(scope) if scope["type"] == "http" else None
         await (self.app if refused is None else refused)(scope, receive, send)

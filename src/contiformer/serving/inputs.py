@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 import polars as pl
@@ -108,6 +109,8 @@ class TableReader:
 
 def _column(name: str, cells: list[Any]) -> pl.Series:
     """A column of numbers, of words, or of true and false; the first cell that is something else is named."""
+    if set(map(type, cells)) <= {float, NoneType}:
+        return pl.Series(name, cells, dtype=pl.Float64)
     first: type | None = None
     for row, cell in enumerate(cells, 1):
         if cell is None:

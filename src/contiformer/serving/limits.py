@@ -12,7 +12,7 @@ class Limits:
     Attributes:
         body_bytes: size of one request's body.
         waiting_bytes: bodies of all requests that are being answered, together.
-        rows: records, or rows of CSV, in a request.
+        rows: records, or rows of CSV, in a request; also points of all parts of series that classifiers are asked for.
         series: series, or sequences of events, in a request.
         length: points of a series, or events of a sequence or stream.
         times: times asked of a request, over all its series.
@@ -27,10 +27,10 @@ class Limits:
 
     body_bytes: int = 16 * 2**20
     waiting_bytes: int = 128 * 2**20
-    rows: int = 200_000
+    rows: int = 100_000
     series: int = 2_000
-    length: int = 10_000
-    times: int = 100_000
+    length: int = 5_000
+    times: int = 50_000
     queue: int = 128
     batch: int = 128
     streams: int = 1_000

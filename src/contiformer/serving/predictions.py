@@ -15,7 +15,7 @@ from starlette.responses import Response
 from contiformer.data.conversion import TimeKind
 from contiformer.data.errors import DataError
 from contiformer.estimators.tables import asked_times, names_of
-from contiformer.serving.answers import Item, Question, answers, kind_of_times
+from contiformer.serving.answers import Item, Question, answers, kind_of_times, lengths_of_parts
 from contiformer.serving.bodies import content_type, from_json, schema_in_openapi
 from contiformer.serving.errors import JSONAnswer, Problem, too_much
 from contiformer.serving.messages import AtAnswers, AtRequest, PredictAnswers, PredictRequest
@@ -123,14 +123,24 @@ def _with_times(model: ServedModel, items: list[Item], ids: list[str], at: Any) 
         raise too_much("times", f"{count:,}", model.limits.times)
     if not isinstance(at, dict):
         times = moments(at, "at", kind)
-        return [item._replace(times=times) for item in items]
+        return _affordable(model, [item._replace(times=times) for item in items])
     for name in at:
         if name not in ids:
             raise DataError(f"at asks for {name!r}, which the records do not have", remedy="give its series as well")
     lacking = next((name for name in ids if name not in at), None)
     if lacking is not None:
         raise DataError(f"at has no times for the series {lacking!r}", remedy="give a list for every id")
-    return [item._replace(times=moments(at[name], f"at[{name!r}]", kind)) for item, name in zip(items, ids)]
+    asked = [item._replace(times=moments(at[name], f"at[{name!r}]", kind)) for item, name in zip(items, ids)]
+    return _affordable(model, asked)
+
+
+def _affordable(model: ServedModel, items: list[Item]) -> list[Item]:
+    """The items, unless a model of whole series would have to read too many parts of them."""
+    if model.numbers_per_series:
+        points = sum(sum(lengths_of_parts(item)) for item in items)
+        if points > model.limits.rows:
+            raise too_much("points in the parts of series until each time", f"{points:,}", model.limits.rows)
+    return items
 
 
 def moments(at: list[float | str], name: str, kind: TimeKind) -> NDArray[np.float64]:
@@ -139,7 +149,11 @@ def moments(at: list[float | str], name: str, kind: TimeKind) -> NDArray[np.floa
         raise DataError(f"{name} has no times", remedy="give at least one")
     if len({isinstance(time, str) for time in at}) > 1:
         raise DataError(f"{name} has numbers and words", remedy="use one of them")
-    return asked_times(at, name, kind)
+    try:
+        return asked_times(at, name, kind)
+    except DataError as error:
+        # its row would be taken for a record
+        raise DataError(f"{name}: {error.problem}", remedy=error.remedy) from None
 
 
 def split(words: str) -> list[str]:

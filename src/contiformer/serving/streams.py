@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from contiformer.data.conversion import DATES
 from contiformer.data.errors import DataError
 from contiformer.estimators.event_stream import EventStream
 from contiformer.estimators.tables import frame_functions
@@ -121,7 +122,7 @@ def router(models: Mapping[str, ServedModel], metrics: Metrics, limits: Limits) 
     ) -> Response:
         """The next event: when it is expected, its median time, and the probabilities of the types."""
         found = streams.find(stream, name)
-        wait = None if within is None else _wait(within, found.events.kind)
+        wait = None if within is None else _wait(within)
         said = await found.model.queue.run(lambda: found.events.predict_next(within=wait))
         times = {key: as_text(said.pop(key)) for key in ("expected_time", "median_time")}
         metrics.series.add(model=found.model.name)
@@ -164,10 +165,14 @@ def _type_of(event: EventRequest, names: tuple[str, ...]) -> Any:
     return names[0]
 
 
-def _wait(within: str, kind: str) -> Any:
-    """A wait: a number, or a duration where times are dates or durations."""
-    seconds, found = frame_functions().times_from_words([within], "within")
+def _wait(within: str) -> Any:
+    """A wait: a number, or a duration written as hh:mm:ss."""
+    remedy = "give a number, or hh:mm:ss where times are dates"
+    try:
+        seconds, kind = frame_functions().times_from_words([within], "within")
+    except DataError as error:
+        raise DataError(f"within: {error.problem}", remedy=remedy) from None
+    if kind in DATES:
+        raise DataError(f"within={within} is a date", remedy=remedy)
     number = float(seconds[0])
-    if found == "durations" and kind != "numbers":
-        return dt.timedelta(seconds=number)
-    return number
+    return dt.timedelta(seconds=number) if kind == "durations" else number

@@ -54,7 +54,7 @@ def guarded(read: Callable[[], T], file: PathText | None) -> T:
     """Call ``read``; errors of polars, panics on damaged bytes included, become a DataError."""
     try:
         return read()
-    except MemoryError:
+    except (MemoryError, DataError):
         raise
     except (pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError) as error:
         raise DataError(f"cannot be read: {_short(error)}", file=file) from None
