@@ -210,6 +210,48 @@ def predict(
 
 
 @app.command()
+def explain(
+    run: Run,
+    given: Annotated[
+        str, typer.Option("--input", metavar="FILE", help="Series in the columns of the run; answers are not needed.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=".csv, .parquet or .json: a row for each observation; .png, .svg or .pdf: a picture of one series. "
+            "Default: CSV on stdout.",
+        ),
+    ] = None,
+    method: Annotated[str, typer.Option(help="occlusion, gradients or attention.")] = "occlusion",
+    series: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this one (a picture: default the first).")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Class, channel or type of event (default: the predicted class, the only channel)."),
+    ] = None,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help="Time of the prediction that is explained.")] = None,
+    hide: Annotated[str, typer.Option(help="At once: an observation, a time, or a channel.")] = "observation",
+    most_parts: Annotated[
+        int, typer.Option(min=1, help="Windows that a longer series is hidden in; fewer: quicker.")
+    ] = 512,
+    id: Id = None,
+    time: Time = None,
+    type: Type = None,
+) -> None:
+    """What each observation adds to the answer: log-odds of a class, a predicted number or value, or next events.
+
+    [bold]Examples[/bold]
+
+      contiformer explain runs/mortality --input new.csv --target died --output reasons.csv
+      contiformer explain runs/mortality --input new.csv --series p17 --output p17.png
+      contiformer explain runs/vitals --input new.csv --target pulse --at 12.5 --method gradients
+    """
+    _run("explain", locals())
+
+
+@app.command()
 def plot(
     run: Run,
     output: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Default: plots/ in the run folder.")] = None,

@@ -40,7 +40,7 @@ def predict(
 ) -> None:
     """Write the predictions for the data ``given`` to ``output`` or stdout."""
     if output is not None:
-        _check_output(output)
+        check_output(output, ENDINGS)
     levels = None if quantiles is None else _numbers(quantiles.split(","), "--quantiles")
     estimator: Any = load_run(run)
     events = estimator.task_name == "events"
@@ -56,6 +56,11 @@ def predict(
         table = estimator.predict_next(data) if n is None else estimator.predict_ahead(data, n)
     else:
         table = predictions(estimator, data, at, levels)
+    write_table(table, output, escape_formulas=escape_formulas)
+
+
+def write_table(table: pl.DataFrame, output: Path | None, *, escape_formulas: bool = False) -> None:
+    """Write a table to a file by its ending, or as CSV to stdout."""
     if output is None or output.suffix != ".parquet":
         table = table.with_columns(_as_clock(table[name]) for name, kind in table.schema.items() if kind == pl.Duration)
     if escape_formulas:
@@ -64,7 +69,10 @@ def predict(
         text = table.write_csv()
         sys.stdout.write("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
         return
-    _write(table, output)
+    packed = io.BytesIO()
+    writers: dict[str, Any] = {".csv": table.write_csv, ".parquet": table.write_parquet, ".json": table.write_json}
+    writers[output.suffix](packed)
+    write_bytes(output, packed.getvalue())
     names = printable(", ".join(table.columns[:8]))
     typer.echo(f"wrote {output}: {table.height:,} rows of {names}", err=True)
 
@@ -83,9 +91,11 @@ def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
     return escaped.rename({name: f"'{name}" for name in table.columns if re.match(_FORMULA, name)})
 
 
-def _check_output(output: Path) -> None:
-    if output.suffix not in ENDINGS:
-        raise typer.BadParameter(f"{output} has to end in .csv, .parquet or .json.", param_hint="--output")
+def check_output(output: Path, endings: Sequence[str]) -> None:
+    """Reject a file that cannot be written, before the work."""
+    if output.suffix not in endings:
+        known = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise typer.BadParameter(f"{output} has to end in {known}.", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise DataError("there is no such folder", file=output.parent, remedy="make it first")
 
@@ -199,10 +209,3 @@ def _as_clock(durations: pl.Series) -> pl.Series:
     seconds = [time.total_seconds() for time in durations]
     words = [f"{int(s // 3600):02d}:{int(s // 60 % 60):02d}:{s % 60:09.6f}" for s in seconds]
     return pl.Series(durations.name, [word.removesuffix(".000000") for word in words])
-
-
-def _write(table: pl.DataFrame, output: Path) -> None:
-    packed = io.BytesIO()
-    writers: dict[str, Any] = {".csv": table.write_csv, ".parquet": table.write_parquet, ".json": table.write_json}
-    writers[output.suffix](packed)
-    write_bytes(output, packed.getvalue())
