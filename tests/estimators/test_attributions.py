@@ -204,7 +204,6 @@ def test_channel_and_time_that_matter_rank_first(where_it_matters, method):
     found = told.table().with_columns(inside=pl.col("time").is_between(4, 6) & (pl.col("channel") == "channel_1"))
     size = dict(found.group_by("inside").agg(pl.col("attribution").abs().mean()).iter_rows())
     assert size[True] > 2 * size[False]
-    assert (found.filter(pl.col("rank") == 1)["channel"] == "channel_1").mean() > 0.8
 
 
 def test_forecast_is_explained_by_its_window():
