@@ -169,16 +169,19 @@ def _findings(chapters: Sequence[Chapter]) -> Iterator[Block]:
         if not all_:
             continue
         paper = f"; at the paper's number or better in {counts.reached} of {counts.printed}" if counts.printed else ""
-        places = f"best in {counts.best} of {all_} places, within one standard error of the best in {counts.close}"
+        close = f", within one standard error of the best in {counts.close}" if counts.close else ""
         name = results.experiment.name + ("" if results.protocol == "honest" else f" ({results.protocol} protocol)")
-        text = f"{name}: {metric.label}: {places}, behind in {counts.behind}{paper}."
+        text = f"{name}: {metric.label} the best in {counts.best} of {all_} data sets and settings{close}{paper}."
         said[2 * (counts.best + counts.close) >= all_].append(text)
     if not (said[True] or said[False]):
         yield Words("Too little has been run to say what reproduces.")
     for good, title in ((True, "Reproduces"), (False, "Does not reproduce")):
         if said[good]:
-            most = "in most places" if good else "in fewer than half of the places"
-            yield Words(f"{title}: ContiFormer is the best, or within one standard error of the best, {most}.")
+            yield Heading(3, title)
+            share = "at least half" if good else "fewer than half"
+            yield Words(
+                f"ContiFormer is the best of its table, or within one standard error of it, in {share} of the lines."
+            )
             yield Findings(tuple(said[good]))
 
 

@@ -270,6 +270,23 @@ def plot(
 
 
 @app.command()
+def report(
+    run: Run,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: report.html in the run folder.")] = None,
+) -> None:
+    """One HTML page about a run: findings, metrics with confidence intervals, charts, and tables that can be sorted.
+
+    It judges the test part, or the validation series of a run without one. The page is whole in itself: it asks for
+    nothing from elsewhere, and can be sent and printed.
+
+    [bold]Example[/bold]
+
+      contiformer report runs/classification-BasicMotions-seed0 --output report.html
+    """
+    _run("report", locals())
+
+
+@app.command()
 def doctor() -> None:
     """Versions, threads, devices, memory, data and extras, and a self-test. Exit code 1 when something is broken.
 

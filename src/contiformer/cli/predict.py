@@ -94,7 +94,7 @@ def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
 def check_output(output: Path, endings: Sequence[str]) -> None:
     """Reject a file that cannot be written, before the work."""
     if output.suffix not in endings:
-        known = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        known = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
         raise typer.BadParameter(f"{output} has to end in {known}.", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise DataError("there is no such folder", file=output.parent, remedy="make it first")

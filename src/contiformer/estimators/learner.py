@@ -180,6 +180,7 @@ class Learner(ABC):
             "loss": "mean negative log-likelihood, in nats",
             "ece": "expected calibration error",
             "auroc": "area under the ROC curve",
+            "average_precision": "area under the precision-recall curve",
             "r2": "R², 1 is perfect",
         }
 

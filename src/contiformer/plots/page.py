@@ -137,7 +137,8 @@ th[aria-sort=ascending]::after { content: " \\25B2"; } th[aria-sort=descending]:
 .name { text-align: left; } .words { text-align: left; white-space: normal; min-width: 14rem; }
 small, i, .note, figcaption { color: var(--soft); } .note, figcaption { font-size: 13px; }
 figure { margin: 1.2rem 0; } img { max-width: 100%; background: #fff; border-radius: .4rem; }
-figure svg { max-width: 100%; height: auto; display: block; } .row { display: flex; flex-wrap: wrap; gap: 1.5rem; }
+figure svg text { fill: currentColor; } figure svg { max-width: 100%; height: auto; display: block; }
+.row { display: flex; flex-wrap: wrap; gap: 1.5rem; }
 .row figure { margin: .4rem 0; max-width: 100%; }
 details { border: 1px solid var(--line); border-radius: .4rem; margin: .8rem 0; padding: .5rem .9rem; }
 summary { cursor: pointer; font-weight: 600; } code { font-size: 13px; background: var(--card); padding: .1rem .3rem; }
@@ -268,7 +269,9 @@ def _in_html(entry: Entry) -> str:
 def _image(path: Path, caption: str) -> str:
     if path.suffix == ".svg":
         drawn = path.read_text(encoding="utf-8")
-        return drawn[drawn.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
+        # a page of HTML knows these namespaces
+        bare = re.sub(r"<metadata>.*?</metadata>|\sxmlns(:\w+)?=\"[^\"]*\"", "", drawn, flags=re.DOTALL)
+        return bare[bare.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
     data = b64encode(path.read_bytes()).decode()
     return f'<img alt="{escape(caption)}" src="data:image/png;base64,{data}">'
 
