@@ -144,9 +144,11 @@ details { border: 1px solid var(--line); border-radius: .4rem; margin: .8rem 0; 
 summary { cursor: pointer; font-weight: 600; } code { font-size: 13px; background: var(--card); padding: .1rem .3rem; }
 @media (max-width: 40rem) { th:first-child, td:first-child { max-width: 9rem; white-space: normal; }
   .bars > span { max-width: 7rem; } }
-@media print { body { max-width: none; margin: 0; font-size: 11px; color: #000; background: #fff; }
+@page { size: landscape; margin: 1cm; }
+@media print { :root { color-scheme: light; --ink: #000; --soft: #444; --line: #bbb; --back: #fff; --card: #fff;
+  --accent: #0072b2; } body { max-width: none; margin: 0; font-size: 11px; }
   nav { display: none; } .sheet { overflow: visible; border: 0; } table { font-size: 8px; }
-  th, td { padding: .1rem .25rem; white-space: normal; }
+  th, td { padding: .1rem .2rem; white-space: normal; } .words { min-width: 6rem; } .bars { font-size: 10px; }
   figure, tr { break-inside: avoid; } h2, h3, .title { break-after: avoid; } }
 """
 
