@@ -38,7 +38,7 @@ from contiformer.plots.page import (
 #: Resamples of the series for the intervals, and their percentiles.
 RESAMPLES, _INSIDE_95 = 200, (2.5, 97.5)
 #: The figures of the first lines, as far as a task has them.
-_HEADLINE = ("accuracy", "auroc", "r2", "log_likelihood", "rmse", "mae", "loss", "ece", "coverage90")
+_HEADLINE = ("log_likelihood", "accuracy", "auroc", "r2", "rmse", "mae", "loss", "ece", "coverage90")
 _TILES = 4
 #: Rows of the table of the worst answers.
 _WORST = 50
@@ -86,7 +86,8 @@ def _blocks(run: Path, estimator: Any, data: Any, part: str, folder: Path) -> It
     if judged is not None:
         seen = judged if residuals is None else [{"residuals": residuals}]
         drawn += pictures(estimator, data, part, folder, ".svg", seen)
-        yield from _errors_by_channel(estimator, judged[0], part)
+        if rows := _channel_errors(estimator, judged[0]):
+            yield Bars(f"RMSE of each channel on the {part} series, in its standard deviations", "", tuple(rows))
     yield from (Picture(one, _CAPTIONS[one.stem]) for one in drawn)
     yield Heading(2, "Tables")
     yield _metric_sheet(estimator, metrics, bounds, part)
@@ -124,9 +125,10 @@ def _findings(
     estimator: Any, metrics: Mapping[str, float], judged: Any, data: Any, part: str, residuals: NDArray[Any] | None
 ) -> Iterator[str]:
     known = estimator.metrics_
-    tested = "" if data is None else f", judged on {len(data):,} {part} series"
+    items = "sequences" if estimator.task_name == "events" else "series"
+    tested = "" if data is None else f", judged on {len(data):,} {part} {items}"
     counts = [known.get(name, "?") for name in ("training_series", "validation_series")]
-    yield f"Data: trained on {counts[0]} series, validated on {counts[1]}{tested}."
+    yield f"Data: trained on {counts[0]} {items}, validated on {counts[1]}{tested}."
     if part != "test":
         yield "Not a test: the model was chosen by these series, so expect somewhat worse on new ones."
     if judged is not None and "probability" in judged[0]:
@@ -138,6 +140,15 @@ def _findings(
     if residuals is not None:
         distance = exponential_distance(residuals)
         yield f"Calibration: residuals are {distance:.3f} from the unit exponential law (KS distance; 0 is perfect)."
+        of_type = np.array(estimator.scaling_.counts)
+        most = int(of_type.argmax())
+        share = of_type[most] / max(of_type.sum(), 1)
+        yield f"Types: the most frequent of {len(of_type)} is {estimator.type_names_[most]}, {share:.1%} in training."
+    channels = _channel_errors(estimator, judged[0]) if judged is not None else []
+    if channels:
+        name, size, _ = channels[0]
+        mean = "1 is the error of its mean"
+        yield f"Channels: the largest error is that of {name}, {size:.3f} of its standard deviations ({mean})."
     kept = kept_weights(estimator)
     if kept:
         yield f"Training: {' '.join(kept)}"
@@ -157,9 +168,10 @@ def _about_classes(estimator: Any, metrics: Mapping[str, float], judged: Any, pa
         yield f"Missing: the {part} series have none of {', '.join(never)}."
 
 
-def _errors_by_channel(estimator: Any, judged: Any, part: str) -> Iterator[Block]:
+def _channel_errors(estimator: Any, judged: Any) -> list[tuple[str, float, str]]:
+    """The RMSE of each channel in its standard deviations, the largest first, with that in its unit."""
     if "squares" not in judged or judged["squares"].ndim != 2:
-        return
+        return []
     count = judged["count"].sum(0)
     rmse = np.sqrt(judged["squares"].sum(0) / np.maximum(count, 1))
     unit = estimator._undo(np.ones(len(rmse))) - estimator._undo(np.zeros(len(rmse)))
@@ -168,8 +180,7 @@ def _errors_by_channel(estimator: Any, judged: Any, part: str) -> Iterator[Block
         for name, size, one, n in zip(estimator._outputs, rmse, unit, count, strict=True)
         if n
     ]
-    rows.sort(key=lambda row: -row[1])
-    yield Bars(f"RMSE of each channel on the {part} series, in its standard deviations", "", tuple(rows))
+    return sorted(rows, key=lambda row: -row[1])
 
 
 def _metric_sheet(estimator: Any, metrics: Mapping[str, float], bounds: Mapping[str, Any], part: str) -> Sheet:
@@ -179,7 +190,8 @@ def _metric_sheet(estimator: Any, metrics: Mapping[str, float], bounds: Mapping[
         ends = [f"{end:.4g}" for end in bounds.get(name, ())] or ["", ""]
         lines.append((Entry(name), Entry(f"{value:.4g}"), *map(Entry, ends), Entry(meanings.get(name, ""))))
     heads = ("metric", part, "low", "high", "meaning")
-    source = f"{RESAMPLES} bootstrap samples of the series, for accuracy of series by Wilson's formula"
+    exact = "; that of accuracy by Wilson's formula" if estimator.task_name == "classification" else ""
+    source = f"{RESAMPLES} bootstrap samples of the series{exact}"
     note = f"Low and high: 95 % confidence interval, from {source}."
     return Sheet(f"Metrics on the {part} series", heads, tuple(lines), 1, 1, (note,) if bounds else ())
 

@@ -132,6 +132,11 @@ def draw_agreement(
     many = len(truth) > _MOST_DRAWN
     panel.plot(truth, predicted, "o", color=BLUE, markeredgewidth=0, rasterized=many, **marks)
     panel.set(**axes)
+    if axes.get("xscale") == "log":
+        # the usual labels are formulas, and text is drawn as it is
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.minorticks_off()
     panel.set_title(title, fontsize=10)
     quiet(panel)
     return save(figure, path)

@@ -123,7 +123,8 @@ p, .findings { max-width: 60rem; } .findings li { margin: .3rem 0; }
 .figures div { background: var(--card); border-radius: .5rem; padding: .7rem 1rem; min-width: 9rem; }
 .figures b { display: block; font-size: 1.7rem; line-height: 1.25; } .figures span { color: var(--soft); }
 .bars { display: grid; grid-template-columns: max-content minmax(4rem, 28rem) max-content; gap: .25rem .7rem;
-  align-items: center; font-size: 13px; } .bars > span { overflow: hidden; text-overflow: ellipsis; max-width: 16rem; }
+  align-items: center; font-size: 13px; margin-bottom: 1.2rem; }
+.bars > span { overflow: hidden; text-overflow: ellipsis; max-width: 16rem; }
 .bars > div > div { background: var(--soft); height: .8rem; border-radius: .2rem; min-width: 2px; }
 .bars > div > div.own { background: var(--accent); } span.own { font-weight: 700; }
 .title { font-weight: 600; margin: 1.4rem 0 .3rem; }
@@ -143,7 +144,7 @@ figure svg text { fill: currentColor; } figure svg { max-width: 100%; height: au
 details { border: 1px solid var(--line); border-radius: .4rem; margin: .8rem 0; padding: .5rem .9rem; }
 summary { cursor: pointer; font-weight: 600; } code { font-size: 13px; background: var(--card); padding: .1rem .3rem; }
 @media (max-width: 40rem) { th:first-child, td:first-child { max-width: 9rem; white-space: normal; }
-  .bars > span { max-width: 7rem; } }
+  .bars > span { max-width: 7rem; } figure { overflow-x: auto; } figure svg, figure img { max-width: 40rem; } }
 @page { size: landscape; margin: 1cm; }
 @media print { :root { color-scheme: light; --ink: #000; --soft: #444; --line: #bbb; --back: #fff; --card: #fff;
   --accent: #0072b2; } body { max-width: none; margin: 0; font-size: 11px; }
