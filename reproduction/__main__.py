@@ -16,7 +16,7 @@ from contiformer.cli import Program
 from contiformer.data import did_you_mean
 from contiformer.data.catalog import ENVIRONMENT_VARIABLE
 from reproduction import experiments, running
-from reproduction.document import sheet_to_rich
+from reproduction.document import sheet_to_rich, split_sheet
 from reproduction.experiments import Budget, Cell, Experiment, Protocol
 from reproduction.quick import EXPECTED, check
 from reproduction.report import fill_files, gone_data, read_chapters, write_report
@@ -181,7 +181,7 @@ def _show_table(experiment: Experiment, protocol: Protocol, cells: Sequence[Cell
         sheets = [*main_sheets(results), *average_sheets(results), *rival_sheets(results)[:1], *t_test_sheets(results)]
         for sheet in sheets:
             console.print(sheet.title, style="bold", highlight=False, markup=False)
-            for part in sheet.split(console.width):
+            for part in split_sheet(sheet, console.width):
                 console.print(sheet_to_rich(part), highlight=False)
             for note in sheet.notes:
                 console.print(note, style="dim", highlight=False, markup=False)

@@ -10,8 +10,7 @@ from benchmarks.backbones import DATA, MODELS, ROUNDS, measure
 from benchmarks.contenders import Contender
 from benchmarks.growth import FULL_GROWTH, MEMORY_TICKS, TIME_TICKS, measure_growth
 from contiformer.machine import busy
-from contiformer.plots import BLUE, GREY, INK, ORANGE, new_figure, quiet, save
-from reproduction.document import Entry, Sheet
+from contiformer.plots import BLUE, GREY, INK, ORANGE, Entry, Sheet, new_figure, quiet, save
 from reproduction.experiments import Budget, Cell, Experiment, Metric, Metrics, Outcome, Protocol, not_here
 from reproduction.paper import printed
 from reproduction.results import Place, Results

@@ -14,7 +14,7 @@ from contiformer.data.catalog import data_folders, dataset_info, find_file, pres
 
 if TYPE_CHECKING:
     from contiformer.estimators import Learner
-    from reproduction.document import Sheet
+    from contiformer.plots import Sheet
     from reproduction.results import Results
 
 Protocol = Literal["honest", "paper"]

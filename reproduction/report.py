@@ -8,24 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contiformer.data import DataError, read_text, write_text
+from contiformer.plots import Bars, Block, Entry, Findings, Fold, Heading, Picture, Sheet, Words, page_to_html
 from reproduction import experiments
-from reproduction.comparison import critical_difference, draw_critical_difference
-from reproduction.document import (
-    Block,
-    Entry,
-    Heading,
-    Picture,
-    Sheet,
-    Words,
-    fill_markers,
-    page_to_html,
-    page_to_markdown,
-    sheet_to_markdown,
-)
-from reproduction.experiments import Experiment, Protocol
+from reproduction.comparison import averages, critical_difference, draw_critical_difference
+from reproduction.document import fill_markers, page_to_markdown, sheet_to_markdown
+from reproduction.experiments import Experiment, Metric, Protocol
 from reproduction.results import Results
 from reproduction.store import Row, Store
 from reproduction.tables import (
+    VerdictCounts,
     average_sheets,
     main_sheets,
     rival_sheets,
@@ -38,15 +29,13 @@ from reproduction.tables import (
 #: Relative to the folder of the report, where that is the one in the repository.
 DISCUSSION = "../../docs/reproduction.md"
 _TITLE = "The paper's tables and figures, and ours"
-_INTRODUCTION = (
-    "Written by `python -m reproduction report` from the results of single trainings (the CSV files beside it). Every "
-    "number is the mean over the repeats in brackets, with their standard deviation; the paper's number stands below "
-    "it.",
-    "Honest protocol: the model is chosen by a part of the training data, the test data are read once. Paper protocol: "
-    "the epoch with the best test figure, as the authors' code does. The paper's numbers are of that kind, whatever "
-    "stands beside them.",
-    "Bold: the best of its line. A cell that was not run, or whose data are not here, says so. †: stale results, of an "
-    "older protocol or without a known commit; they count as not run, and are in no average, rank or test.",
+_LEGEND = (
+    "Every number is the mean over the repeats in brackets, with their standard deviation; the paper's number stands "
+    "below it. Bold: the best of its line. A cell that was not run, or whose data are not here, says so. †: stale "
+    "results, of an older protocol or without a known commit; they count as not run, and are in no average, rank or "
+    "test. Honest protocol: the model is chosen by a part of the training data, the test data are read once. Paper "
+    "protocol: the epoch with the best test figure, as the authors' code does; the paper's numbers are of that kind. "
+    "Written by `python -m reproduction report` from the results of single trainings, the CSV files beside it."
 )
 _QUICK = "Quick trainings, which show that everything runs; their numbers mean little."
 
@@ -145,10 +134,13 @@ def fill_files(chapters: Sequence[Chapter], paths: Sequence[Path]) -> list[Path]
 
 def _blocks(chapters: Sequence[Chapter], folder: Path, warnings: Sequence[str]) -> Iterator[Block]:
     yield Heading(1, _TITLE)
-    yield from map(Words, [*warnings, *_INTRODUCTION])
-    yield Heading(2, "State and verdicts")
-    yield _state_sheet(chapters)
-    yield _verdict_sheet(chapters)
+    yield from map(Words, warnings)
+    yield Heading(2, "Findings")
+    yield from _findings(chapters)
+    if (folder / DISCUSSION).is_file():
+        yield Words("Which results reproduce, which do not, and why:", DISCUSSION, "docs/reproduction.md")
+    yield Fold("Wins, ties and losses as a table", (_verdict_sheet(chapters),))
+    yield Fold("How to read the tables", (Words(_LEGEND),))
     pictures = sorted((folder / "figures").glob("*.png"))
     for chapter in chapters:
         own = [picture for picture in pictures if _owner(picture, chapters) == chapter.experiment.name]
@@ -158,27 +150,86 @@ def _blocks(chapters: Sequence[Chapter], folder: Path, warnings: Sequence[str]) 
     if others:
         yield Heading(2, "Other figures")
         yield from (Picture(picture, picture.stem) for picture in others)
-    if (folder / DISCUSSION).is_file():
-        yield Heading(2, "Discussion")
-        yield Words("Which results reproduce, which do not, and why:", DISCUSSION, "docs/reproduction.md")
+    yield Heading(2, "Cells, machines and versions")
+    yield Fold("Cells of each table and figure", (_state_sheet(chapters),))
+    begun = [results for chapter in chapters for results in chapter.begun]
+    facts = (
+        f"{one.experiment.name}, {one.protocol} protocol: {provenance(one.rows.values())}"
+        + (f" {one.progress.stale} more are stale: {stale_reasons(one)}." if one.progress.stale else "")
+        for one in begun
+    )
+    yield Fold("Machines, versions, commits and dates of the results", (Findings(tuple(facts)),))
+
+
+def _findings(chapters: Sequence[Chapter]) -> Iterator[Block]:
+    """What reproduces: ContiFormer is the best, or within one standard error of it, in most places of a table."""
+    said: dict[bool, list[str]] = {True: [], False: []}
+    for results, metric, counts in _contests(chapters):
+        all_ = counts.best + counts.close + counts.behind
+        if not all_:
+            continue
+        paper = f"; at the paper's number or better in {counts.reached} of {counts.printed}" if counts.printed else ""
+        close = f", within one standard error of the best in {counts.close}" if counts.close else ""
+        name = results.experiment.name + ("" if results.protocol == "honest" else f" ({results.protocol} protocol)")
+        text = f"{name}: best {metric.label} in {counts.best} of {all_} data sets and settings{close}{paper}."
+        said[2 * (counts.best + counts.close) >= all_].append(text)
+    if not (said[True] or said[False]):
+        yield Words("Too little has been run to say what reproduces.")
+    for good, title in ((True, "Reproduces"), (False, "Does not reproduce")):
+        if said[good]:
+            yield Heading(3, title)
+            share = "at least half" if good else "fewer than half"
+            ours = "ContiFormer (in an ablation its default variant)"
+            yield Words(f"{ours} is the best, or within one standard error of the best, in {share} of the lines.")
+            yield Findings(tuple(said[good]))
 
 
 def _chapter_blocks(chapter: Chapter, pictures: Sequence[Path]) -> Iterator[Block]:
-    experiment = chapter.experiment
+    """The chart and the main table; everything else is folded."""
+    experiment, folded = chapter.experiment, list[Block]()
     yield Heading(2, experiment.name)
     yield Words(f"{experiment.title}." + (f" {experiment.note}" if experiment.note else ""))
-    for results in chapter.begun:
-        progress = results.progress
-        yield Heading(3, f"{experiment.name}, {results.protocol} protocol")
-        stale = f" {progress.stale} more are stale: {stale_reasons(results)}." if progress.stale else ""
-        count = f"{progress.done} of {progress.all} cells ({progress.state}).{stale}"
-        yield Words(f"{count} {provenance(results.rows.values())}")
-        yield from (*main_sheets(results), *average_sheets(results), *rival_sheets(results), *t_test_sheets(results))
-        yield from experiment.further_sheets(results)
-    if chapter.selection is not None:
-        yield Heading(3, f"{experiment.name}: gain of choosing by the test epoch")
-        yield chapter.selection
     yield from (Picture(picture, f"{experiment.title}: {picture.stem}") for picture in pictures)
+    for number, results in enumerate(chapter.begun):
+        progress = results.progress
+        others = [*main_sheets(results), *average_sheets(results), *rival_sheets(results), *t_test_sheets(results)]
+        others += experiment.further_sheets(results)
+        if number == 0:
+            if not pictures and (bars := _bars(results)):
+                yield bars
+            yield from others[:1]
+            others = others[1:]
+        yield Words(f"{results.protocol} protocol: {progress.done} of {progress.all} cells ({progress.state}).")
+        if others:
+            folded.append(Fold(f"More tables, {results.protocol} protocol ({len(others)})", tuple(others)))
+    yield from folded
+    if chapter.selection is not None:
+        yield Fold("Gain of choosing by the test epoch", (chapter.selection,))
+
+
+def _bars(results: Results) -> Bars | None:
+    """Mean ranks of the models over the places that all have; in one place their means."""
+    usable = results.comparable
+    for metric in usable.experiment.metrics[:1] if usable.experiment.sheets is None else ():
+        models = usable.ranked_models(metric)
+        places = usable.common_places(models, metric) if len(models) > 1 else []
+        if not places:
+            continue
+        found, several = averages(usable, metric, models, places), len(places) > 1
+        title = f"{metric.label}: mean rank over {len(places)} places" if several else f"{metric.label}, {places[0][0]}"
+        rows = [(one.model, one.rank if several else one.mean) for one in found]
+        rows.sort(key=lambda row: row[1], reverse=not several and metric.better == "max")
+        form = ".2f" if several else metric.form
+        return Bars(title, usable.experiment.ours, tuple((name, size, f"{size:{form}}") for name, size in rows))
+    return None
+
+
+def _contests(chapters: Sequence[Chapter]) -> Iterator[tuple[Results, Metric, VerdictCounts]]:
+    """Results with a model of ours, by the first metric; a picture is no contest."""
+    for results in (results for chapter in chapters for results in chapter.begun):
+        if results.experiment.ours and results.experiment.draw is None:
+            for metric in results.experiment.metrics[:1]:
+                yield results, metric, verdict_counts(results, metric)
 
 
 def _state_sheet(chapters: Sequence[Chapter]) -> Sheet:
@@ -195,16 +246,12 @@ def _state_sheet(chapters: Sequence[Chapter]) -> Sheet:
 
 def _verdict_sheet(chapters: Sequence[Chapter]) -> Sheet:
     lines = []
-    for results in (results for chapter in chapters for results in chapter.begun):
-        # by the first metric; a picture is no contest
-        contest = results.experiment.ours and results.experiment.draw is None
-        for metric in results.experiment.metrics[:1] if contest else ():
-            counts = verdict_counts(results, metric)
-            names = (results.experiment.name, results.protocol, results.experiment.ours, metric.label)
-            paper = f"{counts.reached} of {counts.printed}" if counts.printed else "-"
-            numbers = (counts.best, counts.close, counts.behind, counts.alone)
-            texts = (*map(str, numbers), paper, str(counts.stale))
-            lines.append((*map(Entry, names), *map(Entry, texts)))
+    for results, metric, counts in _contests(chapters):
+        names = (results.experiment.name, results.protocol, results.experiment.ours, metric.label)
+        paper = f"{counts.reached} of {counts.printed}" if counts.printed else "-"
+        numbers = (counts.best, counts.close, counts.behind, counts.alone)
+        texts = (*map(str, numbers), paper, str(counts.stale))
+        lines.append((*map(Entry, names), *map(Entry, texts)))
     heads = (
         "best",
         "within one standard error of the best",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from contiformer.plots import Entry, Sheet
 from reproduction.comparison import FEWEST_SETS, against_paper, averages, comparisons, paired_p, ranks, spread
-from reproduction.document import Entry, Sheet
 from reproduction.experiments import Metric
 from reproduction.results import Place, Results, better_or_equal
 

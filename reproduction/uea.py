@@ -11,8 +11,8 @@ import numpy as np
 
 from contiformer import Classifier
 from contiformer.data.catalog import drop_points, load_uea
+from contiformer.plots import Entry, Sheet
 from reproduction.comparison import spread
-from reproduction.document import Entry, Sheet
 from reproduction.experiments import (
     Budget,
     Cell,

@@ -277,3 +277,12 @@ def test_event_speed_benchmark(monkeypatch, sequences):
         "append at history 30",
     ]
     assert 0 < document["epochs"]["MIMIC-II"]["likelihood_share"] < 1
+
+
+def test_explain(hawkes, orders, tmp_path):
+    result = run("explain", hawkes, "--input", orders, "--output", tmp_path / "why.csv")
+    assert result.exit_code == 0, result.output
+    found = pl.read_csv(tmp_path / "why.csv")
+    assert found.columns == ["customer", "hour", "product", "attribution", "rank"]
+    assert found["attribution"].abs().max() > 0
+    assert "--hide" in _error(run("explain", hawkes, "--input", orders, "--hide", "time"), 2)

@@ -162,3 +162,30 @@ def test_doctor_fails_when_something_is_broken(monkeypatch):
 
 def test_advice_names_command_line_options():
     assert as_options('pass duplicates="mean", "first"') == 'pass --duplicates "mean", "first"'
+
+
+def test_explain_as_a_table(classified, table, tmp_path):
+    folder, _, _ = classified
+    result = run("explain", folder, "--input", table, "--target", "up", "--output", tmp_path / "why.csv")
+    assert result.exit_code == 0, result.output
+    found = pl.read_csv(tmp_path / "why.csv")
+    assert found.columns == ["who", "t", "channel", "value", "attribution", "rank"]
+    assert found.height == 24 * 8
+    expected = Classifier.load(folder).explain(pl.read_csv(table), target="up").table()
+    assert np.allclose(found["attribution"], expected["attribution"], atol=1e-5)
+    rows = _rows(run("explain", folder, "--input", table, "--series", "p7", "--method", "gradients").stdout)
+    assert {row["who"] for row in rows} == {"p7"}
+    assert "there is no series 'p77'" in _error(run("explain", folder, "--input", table, "--series", "p77"), 1)
+    assert "method must be one of" in _error(run("explain", folder, "--input", table, "--method", "x"), 1)
+    assert "has to end in" in _error(run("explain", folder, "--input", table, "--output", "a.txt"), 2)
+
+
+def test_explain_as_a_picture(interpolated, table, tmp_path):
+    words = ("explain", interpolated, "--input", table, "--at", "2.5", "--series", "p3")
+    result = run(*words, "--output", tmp_path / "why.png")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "why.png").read_bytes().startswith(PNG)
+    assert result.stdout.strip() == str(tmp_path / "why.png")
+    coarse = run(*words, "--most-parts", "2")
+    assert "windows of up to 4 consecutive observations" in coarse.stderr
+    assert "at must be the time" in _error(run("explain", interpolated, "--input", table), 1)

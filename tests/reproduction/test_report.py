@@ -7,16 +7,9 @@ from html.parser import HTMLParser
 import pytest
 
 from contiformer.data import DataError
+from contiformer.plots import Entry, Sheet, Words, page_to_html, sheet_to_html
 from reproduction import report
-from reproduction.document import (
-    Entry,
-    Sheet,
-    Words,
-    fill_markers,
-    page_to_html,
-    sheet_to_html,
-    sheet_to_markdown,
-)
+from reproduction.document import fill_markers, sheet_to_markdown, split_sheet
 from reproduction.experiments import Cell
 from reproduction.paper import Printed, printed
 from reproduction.results import Results
@@ -287,8 +280,8 @@ def test_sheets_escape_what_would_break_them():
 def test_a_wide_sheet_is_cut_into_parts_that_fit():
     line = (Entry("name"), *(Entry("0123456789") for _ in range(7)), Entry("words"))
     sheet = Sheet("t", ("data", *(f"model{n}" for n in range(7)), "verdict"), (line,), 1, 1)
-    parts = sheet.split(50)
+    parts = split_sheet(sheet, 50)
     assert [head for part in parts for head in part.columns[1:]] == list(sheet.columns[1:])
     assert all(part.columns[0] == "data" for part in parts)
     assert [part.words for part in parts] == [0] * (len(parts) - 1) + [1]
-    assert sheet.split(500) == [sheet]
+    assert split_sheet(sheet, 500) == [sheet]

@@ -11,7 +11,8 @@ from typing import Any
 
 import typer
 
-from contiformer.cli.run_folder import note, read_source, refuse_options, refuse_unfinished, shown_part
+from contiformer.cli.plot import shown_part
+from contiformer.cli.run_folder import note, read_source, refuse_options, refuse_unfinished
 from contiformer.cli.serve import require_server
 from contiformer.data import DataError
 from contiformer.estimators.event_tables import Events

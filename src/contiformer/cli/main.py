@@ -210,6 +210,48 @@ def predict(
 
 
 @app.command()
+def explain(
+    run: Run,
+    given: Annotated[
+        str, typer.Option("--input", metavar="FILE", help="Series in the columns of the run; answers are not needed.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=".csv, .parquet or .json: a row for each observation; .png, .svg or .pdf: a picture of one series. "
+            "Default: CSV on stdout.",
+        ),
+    ] = None,
+    method: Annotated[str, typer.Option(help="occlusion, gradients or attention.")] = "occlusion",
+    series: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this one (a picture: default the first).")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Class, channel or type of event (default: the predicted class, the only channel)."),
+    ] = None,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help="Time of the prediction that is explained.")] = None,
+    hide: Annotated[str, typer.Option(help="At once: an observation, a time, or a channel.")] = "observation",
+    most_parts: Annotated[
+        int, typer.Option(min=1, help="Windows that a longer series is hidden in; fewer: quicker.")
+    ] = 512,
+    id: Id = None,
+    time: Time = None,
+    type: Type = None,
+) -> None:
+    """What each observation adds to the answer: log-odds of a class, a predicted number or value, or next events.
+
+    [bold]Examples[/bold]
+
+      contiformer explain runs/mortality --input new.csv --target died --output reasons.csv
+      contiformer explain runs/mortality --input new.csv --series p17 --output p17.png
+      contiformer explain runs/vitals --input new.csv --target pulse --at 12.5 --method gradients
+    """
+    _run("explain", locals())
+
+
+@app.command()
 def plot(
     run: Run,
     output: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Default: plots/ in the run folder.")] = None,
@@ -287,6 +329,23 @@ def explore(
       contiformer explore runs/mortality --data new.csv --labels died.csv
     """
     _run("explore", locals())
+
+
+@app.command()
+def report(
+    run: Run,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: report.html in the run folder.")] = None,
+) -> None:
+    """One HTML page about a run: findings, metrics with confidence intervals, charts, and tables that can be sorted.
+
+    It judges the test part, or the validation series of a run without one. The page is whole in itself: it asks for
+    nothing from elsewhere, and can be sent and printed.
+
+    [bold]Example[/bold]
+
+      contiformer report runs/classification-BasicMotions-seed0 --output report.html
+    """
+    _run("report", locals())
 
 
 @app.command()

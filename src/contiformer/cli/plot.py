@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import typer
 
-from contiformer.cli.run_folder import histories, is_finished, load_run, shown_part
+from contiformer.cli.run_folder import histories, is_finished, load_run, read_start, tell_files
 from contiformer.data import DataError, EventSet, SeriesSet
 from contiformer.data.conversion import DATES
 from contiformer.estimators.event_stream import one_step_ahead
+from contiformer.estimators.labels import with_labels
 from contiformer.plots.classes import draw_confusion, draw_reliability
 from contiformer.plots.curves import Curve, draw_agreement, draw_curves, draw_learning
 from contiformer.plots.events import IntensityCurve, draw_gaps, draw_intensities, draw_residuals
@@ -33,21 +34,54 @@ def plot(run: Path, output: Path | None) -> None:
     """Draw the pictures into ``output`` and print their paths."""
     require_matplotlib()
     folder = output or run / "plots"
-    done = histories(run)
     # a run that goes on has no model yet, but its curves can be looked at
-    estimator: Any = load_run(run) if is_finished(run) or not done else None
-    if done:
-        task = None if estimator is None else estimator.tasks_[0]
-        monitor = "train_loss" if task is None else task.monitor
-        # models of older versions do not say which epoch was kept
-        kept = () if estimator is None else estimator.metrics_.get("kept_epochs", ())
-        typer.echo(draw_learning(done, folder / "learning.png", monitor, kept))
+    estimator: Any = load_run(run) if is_finished(run) or not histories(run) else None
+    for path in learning_curves(run, estimator, folder / "learning.png"):
+        typer.echo(path)
     if estimator is None:
         return
     data, part = shown_part(run, estimator)
     if data is not None:
-        for path in _DRAWN[estimator.task_name](estimator, data, part, folder):
+        for path in pictures(estimator, data, part, folder):
             typer.echo(path)
+
+
+def learning_curves(run: Path, estimator: Any, path: Path) -> list[Path]:
+    """Draw the learning curves of a run, where it has any."""
+    done = histories(run)
+    if not done:
+        return []
+    monitor = "train_loss" if estimator is None else estimator.tasks_[0].monitor
+    # models of older versions do not say which epoch was kept
+    kept = () if estimator is None else estimator.metrics_.get("kept_epochs", ())
+    return [draw_learning(done, path, monitor, kept)]
+
+
+def pictures(
+    estimator: Any, data: Any, part: str, folder: Path, ending: str = ".png", judged: Any = None
+) -> Iterator[Path]:
+    """Draw the pictures of a task; ``judged`` are predictions that were made before, where it goes by them."""
+    yield from _DRAWN[estimator.task_name](estimator, data, part, folder, ending, judged)
+
+
+def shown_part(run: Path, estimator: Any) -> tuple[Any, str]:
+    """The test part, or the series that were validated on, and what to call them."""
+    start = read_start(run)
+    if start is None:
+        return None, ""
+    source: Any = start.source
+    tell_files(source)
+    test = source.testing(estimator)
+    if test is not None:
+        return test, "test"
+    training, validation, _ = source.training(start.task, start.parameters)
+    if validation is None:
+        if start.task == "events":
+            validation = estimator._parts(training.data)[1]
+        else:
+            labelled = start.task == "classification"
+            validation = estimator._parts(with_labels(training, None, classes=True) if labelled else training, 0)[1]
+    return validation, "validation"
 
 
 def _spread(count: int, chosen: int) -> Any:
@@ -55,27 +89,30 @@ def _spread(count: int, chosen: int) -> Any:
     return np.unique(np.linspace(0, count - 1, chosen).astype(int))
 
 
-def _of_classes(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Iterator[Path]:
+def _of_classes(estimator: Any, data: SeriesSet, part: str, folder: Path, ending: str, judged: Any) -> Iterator[Path]:
     classes = estimator.classes_.tolist()
-    number = {label: n for n, label in enumerate(classes)}
-    label = np.array([number[one] for one in data.labels])
-    probability = estimator.predict_proba(data)
+    (found,) = judged or estimator.judged(data)
+    probability, label = found["probability"], found["label"]
     title = f"{len(data):,} {part} series"
-    yield draw_confusion(label, probability.argmax(1), classes, folder / "confusion.png", title)
-    yield draw_reliability(probability, label, folder / "reliability.png", title)
+    yield draw_confusion(label, probability.argmax(1), classes, folder / f"confusion{ending}", title)
+    yield draw_reliability(probability, label, folder / f"reliability{ending}", title)
 
 
-def _of_regression(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Iterator[Path]:
+def _of_regression(
+    estimator: Any, data: SeriesSet, part: str, folder: Path, ending: str, judged: Any
+) -> Iterator[Path]:
     if estimator._in_time:
-        yield from _of_series(estimator, data, part, folder)
+        yield from _of_series(estimator, data, part, folder, ending, judged)
         return
-    truth = np.array(data.labels, np.float64)
-    title = f"{len(data):,} {part} series, R² {estimator.evaluate(data)['r2']:.3f}"
+    found = judged or estimator.judged(data)
+    truth, miss = found[0]["label"], found[0]["miss"]
+    title = f"{len(data):,} {part} series, R² {estimator.scores(found)['r2']:.3f}"
     axes = {"xlabel": "true", "ylabel": "predicted", "aspect": "equal"}
-    yield draw_agreement(truth, estimator.predict(data), folder / "numbers.png", title, axes, markersize=3.5, alpha=0.6)
+    path = folder / f"numbers{ending}"
+    yield draw_agreement(truth, truth + miss, path, title, axes, markersize=3.5, alpha=0.6)
 
 
-def _of_series(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Iterator[Path]:
+def _of_series(estimator: Any, data: SeriesSet, part: str, folder: Path, ending: str, _: Any) -> Iterator[Path]:
     forecasting = estimator.task_name == "forecasting"
     if not data.schema.targets:
         data = estimator._examples(data)
@@ -88,7 +125,8 @@ def _of_series(estimator: Any, data: SeriesSet, part: str, folder: Path) -> Iter
     time = "" if schema.dates else f"time ({schema.time_unit})" if schema.time_unit else "time"
     name, items = ("forecasts", "windows") if forecasting else ("series", "series")
     title = f"{len(rows)} of {len(data):,} {part} {items}"
-    yield draw_curves(rows, folder / f"{name}.png", title=title, time=time, dates=schema.dates, band="90 % interval")
+    path = folder / f"{name}{ending}"
+    yield draw_curves(rows, path, title=title, time=time, dates=schema.dates, band="90 % interval")
 
 
 def _row(estimator: Any, one: SeriesSet) -> list[Curve]:
@@ -136,7 +174,7 @@ def _mean_and_band(estimator: Any, one: SeriesSet, at: Any) -> tuple[Any, Any, A
     return mean, mean - _NORMAL_95 * std, mean + _NORMAL_95 * std
 
 
-def _of_events(estimator: Any, found: Any, part: str, folder: Path) -> Iterator[Path]:
+def _of_events(estimator: Any, found: Any, part: str, folder: Path, ending: str, judged: Any) -> Iterator[Path]:
     data: EventSet = getattr(found, "data", found)
     data = data.select(np.flatnonzero(data.lengths > 1))
     if not len(data):
@@ -145,13 +183,14 @@ def _of_events(estimator: Any, found: Any, part: str, folder: Path) -> Iterator[
     data = data.select(_spread(len(data), max(ROWS, int(share * len(data)))))
     ahead = one_step_ahead(estimator, data)
     title = f"{len(ahead.wait):,} events of {len(data):,} {part} sequences"
-    yield _intensities(estimator, data, part, folder / "intensity.png")
+    yield _intensities(estimator, data, part, folder / f"intensity{ending}")
     rmse = float(np.sqrt(np.mean((ahead.wait - ahead.expected) ** 2)))
-    yield draw_gaps(ahead.wait, ahead.expected, folder / "gaps.png", f"{title}\nRMSE {rmse:.4g}")
-    yield draw_residuals(estimator.residuals(data), folder / "residuals.png", title)
+    yield draw_gaps(ahead.wait, ahead.expected, folder / f"gaps{ending}", f"{title}\nRMSE {rmse:.4g}")
+    residuals = judged[0]["residuals"] if judged else estimator.residuals(data)
+    yield draw_residuals(residuals, folder / f"residuals{ending}", f"{len(residuals):,} {part} events")
     names = estimator.type_names_
     if len(names) > 1:
-        yield draw_confusion(ahead.type, ahead.predicted, names, folder / "confusion.png", title)
+        yield draw_confusion(ahead.type, ahead.predicted, names, folder / f"confusion{ending}", title)
 
 
 def _intensities(estimator: Any, data: EventSet, part: str, path: Path) -> Path:

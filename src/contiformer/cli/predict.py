@@ -40,7 +40,7 @@ def predict(
 ) -> None:
     """Write the predictions for the data ``given`` to ``output`` or stdout."""
     if output is not None:
-        _check_output(output)
+        check_output(output, ENDINGS)
     levels = None if quantiles is None else _numbers(quantiles.split(","), "--quantiles")
     estimator: Any = load_run(run)
     events = estimator.task_name == "events"
@@ -56,6 +56,11 @@ def predict(
         table = estimator.predict_next(data) if n is None else estimator.predict_ahead(data, n)
     else:
         table = predictions(estimator, data, at, levels)
+    write_table(table, output, escape_formulas=escape_formulas)
+
+
+def write_table(table: pl.DataFrame, output: Path | None, *, escape_formulas: bool = False) -> None:
+    """Write a table to a file by its ending, or as CSV to stdout."""
     if output is None or output.suffix != ".parquet":
         table = table.with_columns(
             pl.Series(name, list(map(as_clock, table[name])))
@@ -68,7 +73,10 @@ def predict(
         text = table.write_csv()
         sys.stdout.write("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
         return
-    _write(table, output)
+    packed = io.BytesIO()
+    writers: dict[str, Any] = {".csv": table.write_csv, ".parquet": table.write_parquet, ".json": table.write_json}
+    writers[output.suffix](packed)
+    write_bytes(output, packed.getvalue())
     names = printable(", ".join(table.columns[:8]))
     typer.echo(f"wrote {output}: {table.height:,} rows of {names}", err=True)
 
@@ -87,9 +95,11 @@ def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
     return escaped.rename({name: f"'{name}" for name in table.columns if re.match(_FORMULA, name)})
 
 
-def _check_output(output: Path) -> None:
-    if output.suffix not in ENDINGS:
-        raise typer.BadParameter(f"{output} has to end in .csv, .parquet or .json.", param_hint="--output")
+def check_output(output: Path, endings: Sequence[str]) -> None:
+    """Reject a file that cannot be written, before the work."""
+    if output.suffix not in endings:
+        known = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
+        raise typer.BadParameter(f"{output} has to end in {known}.", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise DataError("there is no such folder", file=output.parent, remedy="make it first")
 
@@ -196,10 +206,3 @@ def _numbers(words: Sequence[str], option: str) -> list[float]:
     if bad is not None:
         raise typer.BadParameter(f"{bad!r} is no number.", param_hint=option)
     return [float(word) for word in words]
-
-
-def _write(table: pl.DataFrame, output: Path) -> None:
-    packed = io.BytesIO()
-    writers: dict[str, Any] = {".csv": table.write_csv, ".parquet": table.write_parquet, ".json": table.write_json}
-    writers[output.suffix](packed)
-    write_bytes(output, packed.getvalue())

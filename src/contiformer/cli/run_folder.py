@@ -14,7 +14,6 @@ from contiformer.cli.source import EventSource, SeriesSource, source_class
 from contiformer.data import DataError, read_text, write_text
 from contiformer.data.errors import printable
 from contiformer.estimators import ESTIMATORS, Learner
-from contiformer.estimators.labels import with_labels
 from contiformer.estimators.store import FORMAT, with_present_names
 from contiformer.training.history import read_histories
 from contiformer.training.options import RUNTIME_OPTIONS
@@ -147,26 +146,6 @@ def tell_files(source: SeriesSource | EventSource) -> None:
     for path in (source.data, source.test_data, getattr(source, "labels", None)):
         if path is not None and Path(path).is_absolute():
             note(f"reading {path}, which {FILE} names")
-
-
-def shown_part(run: Path, estimator: Any) -> tuple[Any, str]:
-    """The test part of a run, or the series that were validated on, and what to call them; the files are named."""
-    start = read_start(run)
-    if start is None:
-        return None, ""
-    source: Any = start.source
-    tell_files(source)
-    test = source.testing(estimator)
-    if test is not None:
-        return test, "test"
-    training, validation, _ = source.training(start.task, start.parameters)
-    if validation is None:
-        if start.task == "events":
-            validation = estimator._parts(training.data)[1]
-        else:
-            labelled = start.task == "classification"
-            validation = estimator._parts(with_labels(training, None, classes=True) if labelled else training, 0)[1]
-    return validation, "validation"
 
 
 def note(text: str) -> None:

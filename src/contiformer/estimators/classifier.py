@@ -16,9 +16,9 @@ from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.base import Estimator, columns_of, has_gaps
 from contiformer.estimators.labels import MissingLabels, weights_of, with_labels
 from contiformer.estimators.tables import Columns, per_series
+from contiformer.tasks.base import Judged
 from contiformer.tasks.classification import Classification
 from contiformer.tasks.inputs import Inputs
-from contiformer.tasks.scores import classification_scores
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -194,15 +194,19 @@ class Classifier(Estimator):
         right = self.classes_[self._probabilities(scaled).argmax(1)] == np.array(data.labels)
         return float(np.average(right, weights=weights_of(data)))
 
-    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """Accuracy, mean negative log-likelihood, calibration error; for two classes AUROC and average precision."""
+    def judged(self, X: Any, y: Any = None) -> list[Judged]:
+        """Probabilities [n, classes] of all members together, and the numbers of the labels [n].
+
+        The metrics are accuracy, mean negative log-likelihood, calibration error; for two classes AUROC and average
+        precision.
+        """
         data, scaled = self._read_answered(X, y)
         number = {c: n for n, c in enumerate(self.classes_.tolist())}
         labels = np.array(data.labels).tolist()
         strange = [label for label in labels if label not in number]
         if strange:
             raise DataError(f"the class {strange[0]!r} did not occur in training")
-        return classification_scores(self._probabilities(scaled), np.array([number[label] for label in labels]))
+        return [{"probability": self._probabilities(scaled), "label": np.array([number[label] for label in labels])}]
 
 
 def _with_classes(data: SeriesSet, known: Schema, name: str) -> SeriesSet:

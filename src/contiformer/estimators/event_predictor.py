@@ -35,6 +35,7 @@ from contiformer.estimators.event_tables import (
 from contiformer.estimators.input_checks import check_parameters, refuse_long
 from contiformer.estimators.learner import Learner
 from contiformer.estimators.tables import TABLES, asked_times, frame_functions, frame_library, names_of, per_series
+from contiformer.tasks.base import Judged
 from contiformer.tasks.events.build import build_model, check_names
 from contiformer.tasks.events.likelihood import IntegralRule, RuleName, compensator, intervals, log_likelihood
 from contiformer.tasks.events.next_event import chance_within, draw_next, expect, quantile
@@ -454,8 +455,8 @@ class EventPredictor(Learner):
 
         return explain_events(self, X, method, target=target, at=at, most_parts=most_parts)
 
-    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """Metrics per event, with times in the data's unit (dates: seconds).
+    def judged(self, X: Any, y: Any = None) -> list[Judged]:
+        """Sums for each sequence, by length; the metrics are per event, with times in the data's unit (dates: seconds).
 
         The mean log-likelihood in nats, the accuracy of the type at the expected time, the RMSE of the expected time
         and the MAE of the median time, each over all events but the first of a sequence.
@@ -463,7 +464,7 @@ class EventPredictor(Learner):
         given = self._read(X)
         if not len(given):
             raise DataError("X has no sequences", remedy="give at least one")
-        return self.tasks_[0].evaluate(self._batches(given.data, by_length=True))
+        return [self.tasks_[0].judged(self._batches(given.data, by_length=True))]
 
     def metric_meanings(self) -> dict[str, str]:
         """Meanings and units of the metrics; times are in the data's unit, or seconds where they are dates."""

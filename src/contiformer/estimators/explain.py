@@ -99,7 +99,7 @@ def explain_series(
 
 def _shown(bare: SeriesSet, form: Form, columns: ColumnRoles, X: Any) -> dict[str, Any]:
     """The observations and the form of the tables, for an :class:`Explanation`."""
-    id, time = columns.id if form in TABLES else "id", columns.time or "time"
+    id, time = columns.id if form in TABLES else columns.id or "id", columns.time or "time"
     return {
         "ids": names_of(bare),
         "points": [one.times for one in bare],

@@ -98,7 +98,7 @@ def explain_events(
         notes=(f"{wide} and share the change equally",) if max(sizes, default=1) > 1 else (),
         dates=estimator.time_kind_ in DATES,
         events=True,
-        names=(columns.id if given.form in TABLES else "id", time, columns.type or "type"),
+        names=(columns.id if given.form in TABLES else columns.id or "id", time, columns.type or "type"),
         frame=frame,
     )
 

@@ -17,6 +17,7 @@ from contiformer.data.series_set import SeriesSet
 from contiformer.data.windows import cut_windows
 from contiformer.estimators.tables import Columns, Form, query_times
 from contiformer.estimators.values import ValueEstimator, each_its_own, one_time
+from contiformer.tasks.base import Judged
 from contiformer.tasks.forecasting import Forecasting
 from contiformer.tasks.inputs import Inputs
 
@@ -270,11 +271,10 @@ class Forecaster(ValueEstimator):
         """Minus the mean squared error of the forecasts, in scaled units."""
         return -self.evaluate(X)["mse"]
 
-    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
+    def judged(self, X: Any, y: Any = None) -> list[Judged]:
         """Errors in scaled units over all windows of the series, or over given windows."""
         data = self._read_whole(X)
-        judged = self.scaling_.apply(self._examples(data))
-        return self._evaluate(judged)
+        return self._judge(self.scaling_.apply(self._examples(data)))
 
 
 def _usual_gap(data: SeriesSet, *, of_targets: bool = False) -> float:

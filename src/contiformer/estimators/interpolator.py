@@ -12,6 +12,7 @@ from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.input_checks import last_part
 from contiformer.estimators.tables import without_labels
 from contiformer.estimators.values import ValueEstimator
+from contiformer.tasks.base import Judged
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.interpolation import Interpolation, hide_observations
 
@@ -136,8 +137,7 @@ class Interpolator(ValueEstimator):
         """Minus the mean squared error (in scaled units) of observations that are hidden and asked for."""
         return -self.evaluate(X)["mse"]
 
-    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
+    def judged(self, X: Any, y: Any = None) -> list[Judged]:
         """Errors in scaled units on the target of the series, or on observations that are hidden, always the same."""
         data = without_labels(self._read_whole(X))
-        judged = self._validation_form(self.scaling_.apply(data))
-        return self._evaluate(judged)
+        return self._judge(self._validation_form(self.scaling_.apply(data)))

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contiformer.backbones import BACKBONES
 from contiformer.data.errors import did_you_mean
 from contiformer.estimators import store
-from contiformer.tasks.base import Task
+from contiformer.tasks.base import Judged, Task
 from contiformer.training.options import TrainingOptions, TrainingOutcome
 from contiformer.training.processes import first_process
 
@@ -159,8 +160,18 @@ class Learner(ABC):
         """Facts about the training data for the model card."""
 
     @abstractmethod
+    def judged(self, X: Any, y: Any = None) -> list[Judged]:
+        """What the metrics of data with answers are computed from: a row for each series; one or all members."""
+
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """All metrics on data with answers."""
+        return self.scores(self.judged(X, y))
+
+    def scores(self, judged: Sequence[Judged], rows: NDArray[np.int64] | None = None) -> dict[str, float]:
+        """The metrics over what was judged, or over some of its rows: the mean of the members' own."""
+        some = [one if rows is None else {name: x[rows] for name, x in one.items()} for one in judged]
+        found = [self.tasks_[0].metrics(one) for one in some]
+        return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
     def metric_meanings(self) -> dict[str, str]:
         """Meanings and units of the metrics of :meth:`evaluate`."""
@@ -169,6 +180,7 @@ class Learner(ABC):
             "loss": "mean negative log-likelihood, in nats",
             "ece": "expected calibration error",
             "auroc": "area under the ROC curve",
+            "average_precision": "area under the precision-recall curve",
             "r2": "R², 1 is perfect",
         }
 

@@ -17,10 +17,9 @@ from contiformer.estimators.labels import MissingLabels, weights_of, with_labels
 from contiformer.estimators.tables import per_series, without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.at_times import AtTimes
-from contiformer.tasks.base import SeriesTask
+from contiformer.tasks.base import Judged, SeriesTask
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.regression import Regression
-from contiformer.tasks.scores import error_scores
 from contiformer.training.options import TrainingOptions
 
 #: Series of pictures in a step, unless ``batch_size`` says otherwise.
@@ -196,17 +195,17 @@ class Regressor(ValueEstimator):
         units = {"mse": "in squares of the label's unit", "rmse": "in the label's unit", "mae": "in the label's unit"}
         return super().metric_meanings() | units
 
-    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """MSE, RMSE, MAE, and R² for numbers; target series are judged in scaled units."""
+    def judged(self, X: Any, y: Any = None) -> list[Judged]:
+        """Errors and labels [n] of numbers; of target series sums of errors in scaled units.
+
+        The metrics are MSE, RMSE and MAE, and R² for numbers.
+        """
         self._check_fitted()
         if self._in_time:
             data = self._read_whole(X)
             if not data.schema.targets:
                 raise DataError("X has no targets to compare with", remedy="give a SeriesSet or a table with them")
-            return self._evaluate(self.scaling_.apply(without_labels(data)))
+            return self._judge(self.scaling_.apply(without_labels(data)))
         data, scaled = self._read_answered(X, y)
         truth = np.array(data.labels, np.float64)
-        miss = self._mean_over_members(scaled, "values") - truth
-        scores = error_scores(miss**2, np.abs(miss), np.ones_like(miss))
-        spread = float(((truth - truth.mean()) ** 2).sum())
-        return scores | {"r2": 1 - float((miss**2).sum()) / spread if spread > 0 else 0.0}
+        return [{"miss": self._mean_over_members(scaled, "values") - truth, "label": truth}]

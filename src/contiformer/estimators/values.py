@@ -21,6 +21,7 @@ from contiformer.estimators.input_checks import refuse_far, refuse_non_finite
 from contiformer.estimators.labels import MissingLabels
 from contiformer.estimators.tables import Form, answer, query_times, without_labels
 from contiformer.tasks.at_times import AtTimes
+from contiformer.tasks.base import Judged
 from contiformer.training.options import EVALUATION_BATCH
 
 
@@ -173,10 +174,9 @@ class ValueEstimator(Estimator):
             "coverage90": "share within the 90 % intervals",
         }
 
-    def _evaluate(self, scaled: SeriesSet) -> dict[str, float]:
-        """Errors on scaled series that have targets: the mean of the members' own."""
-        scores = [task.evaluate(Loader(scaled, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
-        return {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
+    def _judge(self, scaled: SeriesSet) -> list[Judged]:
+        """Sums of errors for each of the scaled series, which have targets, and channel; of each member."""
+        return [task.judged(Loader(scaled, EVALUATION_BATCH, shuffle=False)) for task in self.tasks_]
 
 
 def each_its_own(at: Any, count: int) -> Any:

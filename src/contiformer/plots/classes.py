@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from contiformer.plots.figures import BLUE, GREY, INK, new_figure, quiet, save
+from contiformer.plots.figures import BLUE, GREY, ON_LIGHT, new_figure, quiet, save
 from contiformer.tasks.scores import calibration_error
 
 _NUMBERS_UP_TO = 16
@@ -36,7 +36,7 @@ def draw_confusion(
     panel.set_title(f"{title}\n{(label == predicted).mean():.1%} right", fontsize=10)
     if count <= _NUMBERS_UP_TO:
         for i, j in zip(*np.nonzero(counts), strict=True):
-            colour = "white" if share[i, j] > 0.55 else INK
+            colour = "white" if share[i, j] > 0.55 else ON_LIGHT
             panel.text(j, i, counts[i, j], ha="center", va="center", color=colour, fontsize=8)
     bar = figure.colorbar(image, ax=panel, shrink=0.8)
     bar.set_label("share of the true class", fontsize=8)
@@ -75,7 +75,7 @@ def reliability(probability: Float[np.ndarray, "n classes"], label: Int[np.ndarr
     inside = np.minimum((sure * _BINS).astype(int), _BINS - 1)
     bins, place, count = np.unique(inside, return_inverse=True, return_counts=True)
     confidence, share = (np.bincount(place, x, len(bins)) / count for x in (sure, right.astype(float)))
-    return Reliability(bins, confidence, share, count, *_wilson(share, count), second)
+    return Reliability(bins, confidence, share, count, *wilson(share, count), second)
 
 
 def draw_reliability(
@@ -103,7 +103,7 @@ def draw_reliability(
     return save(figure, path)
 
 
-def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
+def wilson(share: Any, count: Any, z: float = 1.96) -> tuple[Any, Any]:
     """Wilson's interval for a share."""
     centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))

@@ -15,6 +15,8 @@ from contiformer.plots.figures import BLUE, GREEN, GREY, INK, ORANGE, legend_bel
 LearningCurve = Sequence[dict[str, float]]
 #: The first of these metrics that a history has gets a panel beside the one that was chosen by.
 _ALSO = ("accuracy", "rmse")
+#: More marks than that are an image, also in an SVG.
+_MOST_DRAWN = 1000
 
 
 def draw_learning(histories: Sequence[LearningCurve], path: Path, monitor: str, kept: Sequence[int] = ()) -> Path:
@@ -127,8 +129,14 @@ def draw_agreement(
     panel = figure.subplots()
     ends = [float(min(truth.min(), predicted.min())), float(max(truth.max(), predicted.max()))]
     panel.plot(ends, ends, color=GREY, linewidth=1, linestyle="--")
-    panel.plot(truth, predicted, "o", color=BLUE, markeredgewidth=0, **marks)
+    many = len(truth) > _MOST_DRAWN
+    panel.plot(truth, predicted, "o", color=BLUE, markeredgewidth=0, rasterized=many, **marks)
     panel.set(**axes)
+    if axes.get("xscale") == "log":
+        # the usual labels are formulas, and text is drawn as it is
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.minorticks_off()
     panel.set_title(title, fontsize=10)
     quiet(panel)
     return save(figure, path)

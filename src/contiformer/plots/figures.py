@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from contiformer.data import as_datetimes, write_bytes
 
 BLUE, ORANGE, GREEN, GREY, INK = "#0072b2", "#d55e00", "#009e73", "0.75", "0.15"
+#: Ink on a light ground that stays light on a dark page.
+ON_LIGHT = "0.1"
 _ABSENT = "pictures need matplotlib, which is an extra: pip install 'contiformer[plot]'"
 
 
@@ -67,13 +70,24 @@ def plain_text(figure: Any) -> None:
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write a PNG of at most 256 colours, which a palette makes a third as large; whole or not at all."""
+    """Write a PNG of at most 256 colours, which a palette makes a third as large; whole or not at all.
+
+    An ``.svg`` is for pages: it has no background, and its ink is the colour of the text around it.
+    """
     from PIL import Image  # noqa: PLC0415  # matplotlib needs it
 
     full, packed = io.BytesIO(), io.BytesIO()
     plain_text(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".svg":
+        from matplotlib import rc_context  # noqa: PLC0415
+
+        # names of parts are made from the salt: several pictures may be on one page
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
+            figure.savefig(full, format="svg", transparent=True, metadata={"Date": None})
+        write_bytes(path, re.sub(rb"#(000000|262626)\b", b"currentColor", full.getvalue()))
+        return path
     figure.savefig(full, format="png", dpi=150)
     Image.open(full).convert("RGB").quantize(256).save(packed, format="png", optimize=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, packed.getvalue())
     return path

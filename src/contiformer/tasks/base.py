@@ -51,15 +51,19 @@ class Task(nn.Module):
     def metrics(self, judged: Judged) -> dict[str, float]:
         """Figures over everything that was judged, among them the one named ``monitor``."""
 
-    @torch.no_grad()
     def evaluate(self, batches: Any) -> dict[str, float]:
         """Metrics over an iterable of batches, in this process."""
+        return self.metrics(self.judged(batches))
+
+    @torch.no_grad()
+    def judged(self, batches: Any) -> Judged:
+        """What :meth:`metrics` needs of all batches, a row for each series."""
         self.eval()
         parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
         for batch in batches:
             for name, value in self.judge(batch.to(self.device)).items():
                 parts[name].append(as_float64(value))
-        return self.metrics({name: np.concatenate(values) for name, values in parts.items()})
+        return {name: np.concatenate(values) for name, values in parts.items()}
 
     def calibrate(self, batches: Any) -> None:
         """Adjust the model's certainty to the validation series; nothing by default."""
