@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import subprocess
 import sys
@@ -132,6 +133,23 @@ def test_kernels_of_attention_need_none_of_other_models():
         assert "rivals/" not in path.read_text(encoding="utf-8"), path
 
 
+def test_every_public_method_is_documented_where_it_is_or_in_a_base_class():
+    missing = []
+    for path in sources(SOURCE):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        module = import_module(".".join(part for part in parts if part != "__init__"))
+        kinds = {kind for kind in vars(module).values() if inspect.isclass(kind) and kind.__module__ == module.__name__}
+        for kind in kinds:
+            public = [name for name in vars(kind) if not f".{kind.__qualname__}.{name}".count("._")]
+            described = {name: getattr(kind, name) for name in public}
+            missing += [
+                f"{module.__name__}.{kind.__qualname__}.{name}"
+                for name, found in described.items()
+                if (inspect.isroutine(found) or isinstance(found, property)) and not inspect.getdoc(found)
+            ]
+    assert missing == []
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """A wheel that is built from a copy of the tree."""
@@ -156,7 +174,11 @@ def test_the_wheel_holds_the_library_alone(wheel):
     assert not [name for name in names if name.endswith(".csv")]
     modules = {str(path.relative_to(ROOT / "src")) for path in sources(SOURCE)}
     assert modules <= set(names)
-    assert {"contiformer/py.typed", "contiformer/data/catalog/checksums.txt"} <= set(names)
+    assert {
+        "contiformer/py.typed",
+        "contiformer/data/catalog/checksums.txt",
+        "contiformer/data/catalog/datasets.toml",
+    } <= set(names)
     static = {str(path.relative_to(ROOT / "src")) for path in (SOURCE / "serving" / "static").rglob("*.*")}
     assert static <= set(names)
 

@@ -329,6 +329,23 @@ def test_causal_states_with_ties_go_by_the_order_of_rows(case):
     assert largest(model(batch, now - 1e-9) - model(other, now - 1e-9)) < case.tolerance
 
 
+@pytest.mark.parametrize("apart", [1e-15, 1e-13, 1e-11])
+@every_causal
+def test_causal_states_with_near_ties_do_not_see_later_rows(case, apart):
+    if not CAN[str(case)].irregular:
+        pytest.skip("a regular grid has no ties")
+    model = case.double(n_layers=2)
+    batch = draw_batch(case, (6, 6))
+    times = batch.times.clone()
+    times[:, 3], times[:, 4] = times[:, 2] + apart, times[:, 2] + 2 * apart
+    batch = replace(batch, times=times)
+    for row in (3, 4):
+        values = batch.values.clone()
+        values[:, row] += batch.observed[:, row]
+        other = replace(batch, values=values)
+        assert largest(model(batch)[:, :row] - model(other)[:, :row]) < case.tolerance
+
+
 @every_causal
 def test_causal_query_sees_the_observation_at_its_own_time(case):
     if not CAN[str(case)].irregular:

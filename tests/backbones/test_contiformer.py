@@ -97,7 +97,7 @@ def test_states_are_continuous_in_time():
     assert 0 < largest(moved) < 1e-5
 
 
-def test_nan_is_what_observed_says_is_missing():
+def test_nan_counts_as_missing():
     model = make_model()
     values, times = draw_data()
     observed = torch.rand(2, 7, CHANNELS) < 0.6
@@ -268,7 +268,7 @@ def test_clock_looks_at_observed_times_only():
 
 
 @pytest.mark.parametrize("times", [torch.tensor([[0.0, torch.inf]]), torch.tensor([[torch.nan, 1.0]])])
-def test_clock_does_not_fit_what_is_not_finite(times):
+def test_clock_rejects_times_that_are_not_finite(times):
     with pytest.raises(ValueError, match="times must be finite"):
         make_model().clock.fit(times)
 
@@ -282,7 +282,7 @@ def test_clock_fits_one_time_and_refuses_none():
 
 
 @pytest.mark.parametrize(("origin", "unit"), [(torch.nan, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, torch.inf)])
-def test_clock_refuses_what_is_no_clock(origin, unit):
+def test_unusable_clocks_are_rejected(origin, unit):
     with pytest.raises(ValueError, match="unit"):
         make_model(time_origin=origin, time_unit=unit)
 

@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from contiformer import Classifier
+from contiformer import Classifier, TrainingOptions
 from contiformer.cli.source import SeriesSource
+from contiformer.estimators.tables import Columns
 from tests.cli.conftest import TINY, run
 
 COLUMNS = ("--id", "who", "--time", "t")
@@ -140,3 +141,37 @@ def test_the_source_of_an_older_run_is_understood():
     source = SeriesSource.from_dict({"data": "/a.csv", "columns": columns, "duplicates": "mean", "drop": 0.1})
     assert (source.columns.duplicates, source.columns.values, source.drop) == ("mean", ("x",), 0.1)
     assert SeriesSource.from_dict(source.to_dict()) == source
+
+
+def test_commands_and_estimators_train_the_same_model(table, tmp_path):
+    """Series are in the order of their ids everywhere, whatever the order of the rows."""
+    shuffled = pl.read_csv(table).sample(fraction=1.0, shuffle=True, seed=3)
+    shuffled.write_csv(tmp_path / "shuffled.csv")
+    words = (*COLUMNS, "--values", "x", "--label", "kind", *TINY, "--output", tmp_path / "run")
+    result = run("train", "classification", "--data", tmp_path / "shuffled.csv", *words)
+    assert result.exit_code == 0, result.output
+    quick = TrainingOptions(max_epochs=2, min_steps=0, verbose=0)
+    same = Classifier(d_model=8, training=quick).fit(shuffled, id="who", time="t", values=["x"], label="kind")
+    said = Classifier.load(tmp_path / "run").predict_proba(shuffled)
+    assert said.equals(same.predict_proba(pl.read_csv(table)))
+
+
+def test_runs_of_before_keep_their_test_part(tmp_path):
+    """They divided series by first appearance: divided by id, they would be tested on what they learned."""
+    (tmp_path / "rows.csv").write_text("who,t,x\n" + "".join(f"{who},{t},1\n" for who in "dacbfe" for t in (0, 1)))
+    source = SeriesSource(str(tmp_path / "rows.csv"), Columns("who", "t"), test="0.5")
+    saved = source.to_dict()
+    assert SeriesSource.from_dict(saved) == source
+    assert source._read(source.data, "train")[0].ids == list("abcdef")
+    del saved["order"]
+    assert SeriesSource.from_dict(saved)._read(source.data, "train")[0].ids == list("dacbfe")
+
+
+def test_tables_with_semicolons(table, tmp_path):
+    pl.read_csv(table).write_csv(tmp_path / "waves.csv", separator=";")
+    words = (*COLUMNS, "--values", "x", "--label", "kind", *TINY, "--output", tmp_path / "run")
+    result = run("train", "classification", "--data", tmp_path / "waves.csv", *words)
+    assert result.exit_code == 0, result.output
+    said = run("predict", tmp_path / "run", "--input", table).stdout
+    # --data as in train and evaluate
+    assert run("predict", tmp_path / "run", "--data", tmp_path / "waves.csv").stdout == said != ""

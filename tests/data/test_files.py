@@ -418,3 +418,20 @@ def test_lists_with_two_kinds_of_times_are_refused():
         from_list([(dates, [1.0]), (np.zeros(0), np.zeros((0, 1))), ([0.0], [1.0])])
     with pytest.raises(DataError, match="those of series 1 dates with a time zone"):
         from_list([(dates, [1.0]), (zoned, [1.0])])
+
+
+@pytest.mark.parametrize(("encoding", "advice"), [("utf-16", "utf-16"), ("latin-1", "latin-1")])
+def test_the_encoding_of_a_table_is_guessed_in_the_error(tmp_path, encoding, advice):
+    path = tmp_path / "a.csv"
+    path.write_bytes("id,größe,t\na,1,0\n".encode(encoding))
+    with pytest.raises(DataError, match=f'row 1: byte .* is not utf-8; save it as utf-8, or try encoding="{advice}"'):
+        read_csv(path, id="id", time="t")
+    assert read_csv(path, id="id", time="t", encoding=encoding).channels == ("größe",)
+
+
+def test_another_separator_is_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id;t;x\na;0;1\n")
+    with pytest.raises(DataError, match="columns are separated by ';'; pass separator=';'"):
+        read_csv(path, id="id", time="t")
+    assert read_csv(path, id="id", time="t", separator=";").channels == ("x",)

@@ -108,7 +108,7 @@ def test_times_with_zones_of_pandas():
         ({"who": [[1], [1], [2], [2]]}, r"column 'who': holds List"),
     ],
 )
-def test_what_is_wrong_is_named(change, message):
+def test_errors_name_row_and_column(change, message):
     with pytest.raises(DataError, match=message):
         from_frame(pl.DataFrame(WIDE | change, strict=False), id="who", time="t")
 

@@ -69,12 +69,13 @@ def test_frames_in_frames_out(library):
     at = [last + dt.timedelta(hours=h) for h in (1, 2)]
     rates = model.intensity_at(one, at)
     assert type(rates) is type(given)
-    assert list(rates.columns) == ["when", "buy", "sell"]
+    assert list(rates.columns) == ["user", "when", "buy", "sell"]
     assert [pd.Timestamp(t) for t in rates["when"]] == [pd.Timestamp(t) for t in at]
     listed = model.intensity_at(dated([pairs[1]])[0], at)
     np.testing.assert_allclose(rates[["buy", "sell"]].to_numpy(), listed, rtol=1e-5)
-    with pytest.raises(DataError, match="8 sequences where one is asked for"):
-        model.sample(given, n=1)
+    assert set(model.sample(given, n=1)["user"]) == set(given["user"])
+    with pytest.raises(DataError, match="0 sequences where one is asked for"):
+        model.sample(given[:0], n=1)
 
 
 def test_lists_in_lists_out():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from contiformer import Interpolator
+from contiformer import Interpolator, TrainingOptions
 
 TINY = {"d_model": 8, "window": 1, "max_epochs": 1, "verbose": 0}
 
@@ -46,3 +46,26 @@ def test_typing_errors_do_not_spoil_the_training():
     assert abs(model.scaling_.mean[0] - 7.4) < 0.01
     # the answers are those of a channel around 7.4, and loading keeps the limit
     assert 7 < float(np.median([values[:, 0] for values in model.predict(faulty_records(4), at=[10.0, 20.0])])) < 8
+
+
+def test_the_spread_of_copied_values_does_not_vanish(tmp_path):
+    """A patient's weight is the same in most rows; where it changes, that must not outweigh everything else."""
+    draw = np.random.default_rng(0)
+
+    def series():
+        weight = np.repeat(draw.normal(80, 15, 2), 10) if draw.random() < 0.2 else np.full(20, draw.normal(80, 15))
+        return np.arange(20.0), np.stack([weight, draw.normal(size=20)], axis=1)
+
+    X = [series() for _ in range(40)]
+    options = TrainingOptions(max_epochs=1, verbose=0)
+    model = Interpolator(d_model=8, training=options).fit(X)
+    head = model.tasks_[0].head
+    assert head.smallest.ravel().tolist() == pytest.approx([0.03, 1e-3])
+    with torch.no_grad():
+        for weights in (head.out, head.out_bias):
+            weights[..., 1] = -100.0
+        head.std_factor.fill_(1.0)
+    _, std = model.predict(X, return_std=True)
+    assert np.allclose(std[0], np.array([0.03, 1e-3]) * model.scaling_.std, rtol=1e-3)
+    model.save(tmp_path / "model")
+    assert np.array_equal(Interpolator.load(tmp_path / "model").predict(X, return_std=True)[1][0], std[0])

@@ -107,6 +107,23 @@ def test_the_page_is_sound_html_and_whole_in_itself(store):
     assert "## Other figures" in markdown
 
 
+def test_findings_come_first_one_table_is_open_and_commits_come_last(store):
+    _write(store)
+    text = (store.folder / "report.html").read_text()
+    assert "://" not in text
+    shown = re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+    assert shown.count("<table") == 1
+    finding = "toy:</b> best accuracy in 1 of 1 data sets and settings; at the paper's number or better in 0 of 1."
+    assert 0 < shown.index("Findings") < shown.index("Reproduces") < shown.index(finding.replace("'", "&#x27;"))
+    assert shown.index(finding.replace("'", "&#x27;")) < shown.index("<table")
+    assert text.index("commit abc") > text.rindex("honest protocol: 4 of")
+    folded = re.findall(r"<summary>(.*?)</summary>", text)
+    assert "More tables, paper protocol (2)" in folded
+    assert folded[-1] == "Machines, versions, commits and dates of the results"
+    markdown = (store.folder / "report.md").read_text()
+    assert markdown.count("<details>") == markdown.count("</details>") == len(folded)
+
+
 def test_code_in_a_sentence_is_code_on_the_page():
     page = page_to_html([Words("Run `make <demo>` & see")])
     assert "<p>Run <code>make &lt;demo&gt;</code> &amp; see</p>" in page

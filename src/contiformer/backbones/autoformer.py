@@ -28,11 +28,9 @@ class DecompositionBackbone(RegularBackbone):
     model: DecomposingTransformer
 
     def within(self, window: WindowValues) -> States:
-        """The encoder's states."""
         return self.model.encode(window)
 
     def ahead(self, window: WindowValues) -> States:
-        """The decoder's states, with the forecasts in front."""
         return self.model(window)
 
 
@@ -96,7 +94,6 @@ class AutoCorrelation(nn.Module):
         self.key_value, self.out = nn.Linear(d_model, 2 * d_model), nn.Linear(d_model, d_model)
 
     def forward(self, x: RowStates, other: Float[Tensor, "batch others d"]) -> RowStates:
-        """The attention's output."""
         length = x.shape[1]
         # negative padding cuts
         key_value = pad(self.key_value(other), (0, 0, 0, length - other.shape[1]))
@@ -138,7 +135,6 @@ class Decomposition(nn.Module):
         self.mixture = nn.Linear(1, len(self.kernels)) if len(self.kernels) > 1 else None
 
     def forward(self, x: RowStates) -> tuple[Tensor, Tensor]:
-        """Season and trend."""
         averages = [_moving_average(x, kernel) for kernel in self.kernels]
         if self.mixture is None:
             trend = averages[0]
@@ -200,7 +196,6 @@ class DecomposingTransformer(nn.Module):
         return _centred(self.encoder_norm(x))
 
     def forward(self, window: WindowValues) -> States:
-        """States of the steps ahead, with the forecasts in front."""
         encoded = self.encode(window)
         seasonal, trend = (part[:, -self.label :] for part in self.decomposition(window))
         level = window.mean(1, keepdim=True).expand(-1, self.horizon, -1)
@@ -230,7 +225,6 @@ class DecomposingLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Season and trend."""
         total = torch.zeros_like(x)
         for number, decomposition in enumerate(self.decompositions):
             if number < len(self.attentions):
@@ -244,7 +238,7 @@ class DecomposingLayer(nn.Module):
 
 
 def _centred(x: RowStates) -> RowStates:
-    """Without the mean over time: what is left is a season."""
+    """The season: x without its mean over time."""
     return x - x.mean(1, keepdim=True)
 
 

@@ -59,7 +59,7 @@ class Backbone(nn.Module, ABC):
     ``dropout`` (of the states of every layer, unless it says otherwise) and options of its own, and computes states
     from a batch with values [B, L, C]. All that tasks and estimators have to know about it is declared on the class.
 
-    Common to all: missing channels are shown as 0 beside the mask of what was observed; queries, which most papers do
+    Common to all: missing channels are shown as 0 beside the observation mask; queries, which most papers do
     not have, do not see each other; before the first row a recurrent state is zero.
 
     Example:

@@ -71,7 +71,6 @@ class CADN(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, next(self.parameters()).dtype)
         gaps = torch.cat([torch.full_like(rows.times[:, :1], self.lead), rows.gaps[:, 1:]], dim=1)
         x = rows.inputs
@@ -197,5 +196,4 @@ class TimedField(nn.Module):
         self.network = tanh_network(width, units, depth, with_time=True)
 
     def forward(self, z: Float[Tensor, "*shape d"], t: Float[Tensor, "*shape 1"]) -> Float[Tensor, "*shape d"]:
-        """The slope of z."""
         return self.network(torch.cat([z, t], dim=-1))

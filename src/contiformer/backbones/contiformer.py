@@ -13,6 +13,7 @@ from contiformer.backbones.base import AttentionWeights, Backbone, QueryTimes, S
 from contiformer.data.batch import Batch
 from contiformer.nn.clock import Clock, TimeEncoding
 from contiformer.nn.layer import ContiFormerLayer, NormPlace
+from contiformer.nn.observations import snap_ties
 from contiformer.nn.stream import LayerStream, can_stream
 from contiformer.paths.tables import traced
 
@@ -25,7 +26,7 @@ HEAD_WIDTH = 8
 class ContiFormer(nn.Module):
     """Continuous-time transformer: irregular observations in, a state ``z(t)`` at any time out.
 
-    Values and the marks of what was observed are projected to ``d_model``, a temporal encoding is added, and
+    Values and observation masks are projected to ``d_model``, a temporal encoding is added, and
     ``n_layers`` layers of continuous-time attention follow. Every layer but the last is sampled at the observation
     times (or at ``reference_times``), the last one at ``query_times``.
 
@@ -160,7 +161,13 @@ class ContiFormerBackbone(Backbone):
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
         """States at the query times; in a causal model rows at one time come one after the other."""
-        times = _in_order(batch.times, batch.observed.any(-1)) if self.capabilities.causal else batch.times
+        times = batch.times
+        if self.capabilities.causal and times.shape[1]:
+            seen = batch.observed.any(-1)
+            # times that the clock does not tell apart are equal, too; rows without a value may have any time
+            held = times.masked_fill(~seen, -torch.inf).cummax(1).values
+            held = torch.maximum(held, times.masked_fill(~seen, torch.inf).amin(1, keepdim=True))
+            times = _in_order(torch.where(seen, snap_ties(held, times.dtype), times), seen)
         return self.model(batch.values, times, batch.observed, query_times)
 
     def attention_weights(self, batch: Batch, query_times: QueryTimes = None) -> AttentionWeights:

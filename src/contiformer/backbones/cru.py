@@ -82,7 +82,6 @@ class CRU(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, self.observation.weight.dtype)
         predict = self.transition.prepared()
         after = self.filtered(rows, predict)
@@ -139,7 +138,7 @@ class Belief(NamedTuple):
         return torch.cat([upper.log(), lower.log(), self.side / (upper.sqrt() * lower.sqrt())], dim=-1)
 
     def pick(self, which: Int[Tensor, "batch query"]) -> Belief:
-        """Of laws [B, N] those with the given numbers."""
+        """Select laws [B, N] by their numbers."""
         return Belief(*(part.gather(1, which.unsqueeze(-1).expand(-1, -1, part.shape[-1])) for part in self))
 
     def given(self, y: Float[Tensor, "*shape half"], variance: Float[Tensor, "*shape half"]) -> Belief:

@@ -46,11 +46,9 @@ class DLinear(RegularBackbone):
         self.past = DecomposedLinear(self.history, self.history, kinds)
 
     def within(self, window: WindowValues) -> States:
-        """The maps of the window to itself, and zeros behind them."""
         return self._states(self.past, window)
 
     def ahead(self, window: WindowValues) -> States:
-        """The forecasts, and zeros behind them."""
         return self._states(self.future, window)
 
     def _states(self, maps: DecomposedLinear, window: Tensor) -> Tensor:
@@ -74,7 +72,6 @@ class DecomposedLinear(nn.Module):
     def forward(
         self, seasonal: Float[Tensor, "batch rows channels"], trend: Float[Tensor, "batch rows channels"]
     ) -> Float[Tensor, "batch steps channels"]:
-        """The sum of both maps."""
         parts = torch.stack([seasonal, trend])
         each = self.weight.expand(-1, seasonal.shape[-1], -1, -1)
         return torch.einsum("pcnl,pblc->bnc", each, parts) + self.bias.sum(0).T

@@ -132,7 +132,6 @@ class EncoderLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tokens, observations: Tokens) -> TokenStates:
-        """The next states of the tokens."""
         attended = self.out(self._attend(tokens, observations))
         y = self.normalise(self.attention_norm, tokens.x + self.dropout(attended), tokens.valid)
         return self.normalise(self.feed_forward_norm, y + self.dropout(self.feed_forward(y)), tokens.valid)

@@ -125,7 +125,6 @@ class FourierAttention(nn.Module):
         self.register_buffer("other_modes", other_modes.clone())
 
     def forward(self, x: RowStates, other: OtherStates) -> RowStates:
-        """The attention's output."""
         queries = spectrum(self.query(x), self.modes, self.n_heads)
         keys, values = (
             spectrum(part, self.other_modes, self.n_heads) for part in self.key_value(other).chunk(2, dim=-1)

@@ -46,7 +46,6 @@ class Flow:
         self.solver, self.step, self.max_steps = solver, step, max_steps
 
     def __call__(self, field: Field, state: States, durations: Float[Tensor, "batch query"]) -> States:
-        """The states after their durations."""
         for duration in self.steps(durations.unsqueeze(0), state.dtype)[0]:
             state = self.advance(field, state, duration)
         return state

@@ -20,7 +20,7 @@ class GRUD(Backbone):
 
     Che et al., "Recurrent Neural Networks for Multivariate Time Series with Missing Values", Scientific Reports, 2018.
     With δ_i the time since each channel was last observed before row i (since the first row where it never was), and
-    m_i the marks of what is observed::
+    m_i the observation mask::
 
         γx_i = exp(-max(0, wx ⊙ δ_i + bx))        x̂_i = m_i ⊙ x_i + (1 - m_i) ⊙ (γx_i ⊙ x_last + (1 - γx_i) ⊙ mean)
         γh_i = exp(-max(0, Wh δ_i + bh))          ĥ_i = γh_i ⊙ h_{i-1}
@@ -47,7 +47,6 @@ class GRUD(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         dtype = self.input_rate.dtype
         rows = Rows.of(batch, dtype)
         ages = time_since_observed(rows.times, rows.observed)
@@ -63,7 +62,7 @@ class GRUD(Backbone):
         return self.dropout(state_after(x, passed) * torch.where(since > 0, decay, 1.0))
 
     def impute(self, rows: Rows, missed: Float[Tensor, "batch rows channels"]) -> Float[Tensor, "batch rows channels"]:
-        """x̂: what was observed, and where nothing was, the last observation on its way to the mean."""
+        """x̂: the observed values, and elsewhere the last observation, decaying to the mean."""
         decay = torch.exp(-(missed * self.input_rate + self.input_bias).relu())
         last = fill_channels(rows.values, rows.times, rows.observed, causal=True)
         return torch.where(rows.observed, rows.values, decay * last)
@@ -92,7 +91,6 @@ class DecayingGRU(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch rows input"], missed: Float[Tensor, "batch rows channels"]
     ) -> Float[Tensor, "batch rows d"]:
-        """States after each row."""
         decays = self.decay(missed.transpose(0, 1)).unbind(0)
         state = torch.zeros_like(decays[0])
         states = []

@@ -12,7 +12,7 @@ from contiformer.nn.dropout import Dropout
 
 
 class GRUDt(Backbone):
-    """GRU on values, marks of what was observed, and the time since the row before; its state is held in between.
+    """GRU on values, observation masks, and the time since the row before; its state is held in between.
 
     ``h_i = GRU([x_i, m_i, Δ_i], h_{i-1})``, ``Δ_i = t_i - t_{i-1}``, as the GRU-Δt of Kidger et al., "Neural Controlled
     Differential Equations for Irregular Time Series" (NeurIPS 2020) and the RNN-Δt of Rubanova et al. (NeurIPS 2019).
@@ -48,7 +48,6 @@ class GRUDt(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         dtype = next(self.parameters()).dtype
         rows = Rows.of(batch, dtype)
         states, _ = self.gru(rows.inputs_and(torch.log1p(rows.gaps / self.gap_unit)))

@@ -89,14 +89,12 @@ class Informer(RegularBackbone):
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
 
     def within(self, window: WindowValues) -> States:
-        """The encoder's states, without distilling."""
         x = self.embedding(window)
         for layer in self.encoder:
             x = layer(x)
         return self.encoder_norm(x)
 
     def ahead(self, window: WindowValues) -> States:
-        """The decoder's states."""
         encoded = self.encoder[0](self.embedding(window))
         for distil, layer in zip(self.distilling, self.encoder[1:], strict=True):
             encoded = layer(distil(encoded))
@@ -120,7 +118,6 @@ class FullAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model)
 
     def forward(self, x: RowStates, other: OtherStates) -> RowStates:
-        """The attention's output."""
         queries = split_heads(self.query(x), self.n_heads)
         keys, values = (split_heads(part, self.n_heads) for part in self.key_value(other).chunk(2, dim=-1))
         return self.out(join_heads(self.attend(queries, keys, values)))
@@ -146,7 +143,6 @@ class ProbSparseAttention(FullAttention):
         self.factor = factor
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """[B, heads, N, d_k], twice [B, heads, M, d_k] -> [B, heads, N, d_k]."""
         rows, others = queries.shape[2], keys.shape[2]
         chosen = self._choose(queries, keys)
         wide = chosen.unsqueeze(-1).expand(-1, -1, -1, queries.shape[-1])
@@ -180,7 +176,6 @@ class Distilling(nn.Module):
         self.norm = nn.BatchNorm1d(d_model)
 
     def forward(self, x: RowStates) -> Float[Tensor, "batch fewer d"]:
-        """The rows that remain."""
         strong = elu(self.norm(self.conv(x.transpose(1, 2))))
         return max_pool1d(strong, 3, stride=2, padding=1).transpose(1, 2)
 
@@ -199,7 +194,6 @@ class PostNormLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
-        """The next states."""
         for number, (attention, norm) in enumerate(zip(self.attentions, self.norms, strict=False)):
             x = norm(x + self.dropout(attention(x, x if number == 0 or other is None else other)))
         widened = self.dropout(gelu(self.widen(x)))

@@ -77,7 +77,6 @@ class LatentODE(Backbone):
         return gru(inputs + 1, size, n_layers, self.dropout.p)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, self.out.weight.dtype)
         mean, std = self.initial(rows)
         z0 = mean

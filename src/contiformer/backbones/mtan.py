@@ -76,7 +76,6 @@ class MultiTimeAttention(nn.Module):
     def forward(
         self, query_times: Queries, times: RowTimes, values: RowValues, observed: RowMarks, sees: Sees | None = None
     ) -> Float[Tensor, "batch query size"]:
-        """The attention's output at the query times."""
         smoothed, known = self.smooth(query_times, times, values, observed, sees)
         return self.out(torch.cat([smoothed.transpose(1, 2).flatten(2), known.to(values.dtype)], dim=-1))
 
@@ -138,7 +137,6 @@ class MTAN(Backbone):
         self.out = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU(), nn.Linear(d_model, d_model))
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, self.attention.out.weight.dtype)
         if self.decoder is None:
             return self.out(self._causal(rows, query_times))

@@ -20,9 +20,6 @@ from contiformer.native.rivals.neural_cde import MatrixNetwork, driven
 from contiformer.nn.dropout import Dropout
 from contiformer.paths.runge_kutta import runge_kutta_step
 
-#: Slopes times the length of a step, at its start, middle and end.
-Piece = tuple[Tensor, Tensor, Tensor]
-
 
 class NeuralCDE(Backbone):
     """Kidger, Morrill, Foster and Lyons, "Neural Controlled Differential Equations for Irregular Time Series" (2020).
@@ -87,7 +84,6 @@ class NeuralCDE(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, self.initial.weight.dtype)
         answer = self._causal if self.control == "rectilinear" else self._smooth
         return self.dropout(answer(rows, query_times))
@@ -114,23 +110,16 @@ class NeuralCDE(Backbone):
     def _at_rows(self, z: Float[Tensor, "batch d"], path: Control, rows: Rows) -> Float[Tensor, "batch rows d"]:
         """From the state at the first row to those at all."""
         start, gaps = rows.times[:, :-1], rows.gaps[:, 1:]
-        network = self._network(z, gaps)
-        if network is not None:
-            steps = self.flow.plan(gaps)
-            schedule = StepSchedule.of(steps.count)
-            slopes = self._slopes(path, start, gaps, steps.length, schedule)
-            return _states(driven(z, slopes, schedule.total, network), schedule.until)
-        return self._through(z, self._by_rows(self._pieces(path, start, gaps), gaps))
+        count, lengths = self._divide(gaps)
+        schedule = StepSchedule.of(count)
+        steps = self._slopes(path, start, gaps, lengths, schedule)
+        return _states(self._driven(z, steps, schedule.total, gaps), schedule.until)
 
     def _between(self, z: States, path: Control, start: Tensor, durations: Tensor) -> States:
         """From the states at the start of each query's interval to those at the query."""
-        network = self._network(z, durations)
-        if network is not None:
-            steps = self.flow.plan(durations)
-            schedule = StepSchedule.apart(steps.count)
-            slopes = self._slopes(path, start, durations, steps.length, schedule)
-            return _each_last(z, slopes, steps.count, network)
-        return self._follow(z, self._pieces(path, start, durations))
+        count, lengths = self._divide(durations)
+        steps = self._slopes(path, start, durations, lengths, StepSchedule.apart(count))
+        return self._each_last(z, steps, count, durations)
 
     def _causal(self, rows: Rows, query_times: Tensor | None) -> States:
         jumps = torch.cat(path_values(rows, self.count_unit, causal=True), dim=-1)
@@ -143,90 +132,70 @@ class NeuralCDE(Backbone):
 
     def _after_jumps(self, z: Float[Tensor, "batch d"], jumps: Tensor, rows: Rows) -> Float[Tensor, "batch rows d"]:
         """From the state at the first row to those at all, each after the jump of the values there."""
-        gaps, changes = rows.gaps[:, 1:], jumps.diff(dim=1)
-        network = self._network(z, gaps)
-        if network is not None:
-            steps = self.flow.plan(gaps)
-            schedule = StepSchedule.of((steps.count + 1) * rows.present[:, 1:])
-            waits = schedule.number < steps.count.gather(1, schedule.interval)
-            lengths = steps.length.gather(1, schedule.interval).to(z.dtype)
-            chosen = nn.functional.pad(changes.take_along_dim(schedule.interval.unsqueeze(-1), 1), (1, 0))
-            moves = torch.where(waits.unsqueeze(-1), _only_time(lengths, jumps), chosen)
-            return _states(driven(z, _thrice(moves), schedule.total, network), schedule.until)
-        waiting = zip(self._by_rows(self._waits(gaps, jumps), gaps), changes.unbind(1), strict=True)
-        return self._through(z, [[*pieces, (nn.functional.pad(change, (1, 0)),) * 3] for pieces, change in waiting])
+        gaps = rows.gaps[:, 1:]
+        count, length = self._divide(gaps)
+        schedule = StepSchedule.of((count + 1) * rows.present[:, 1:])
+        waits = schedule.number < count.gather(1, schedule.interval)
+        lengths = length.gather(1, schedule.interval).to(z.dtype)
+        changes = jumps.diff(dim=1).take_along_dim(schedule.interval.unsqueeze(-1), 1)
+        moves = torch.where(waits.unsqueeze(-1), _only_time(lengths, jumps), nn.functional.pad(changes, (1, 0)))
+        return _states(self._driven(z, _thrice(moves), schedule.total, gaps), schedule.until)
 
     def _wait(self, z: States, durations: Tensor, jumps: Tensor) -> States:
         """From the states after the last row before each query to those at the query."""
-        network = self._network(z, durations)
+        count, length = self._divide(durations)
+        lengths = length.gather(1, StepSchedule.apart(count).interval).to(z.dtype)
+        return self._each_last(z, _thrice(_only_time(lengths, jumps)), count, durations)
+
+    def _divide(self, durations: Tensor) -> tuple[Tensor, Tensor]:
+        """Number and length of the steps of each duration."""
+        plan = self.flow.plan(durations)
+        # a step of length 0 changes no state, and yet has a derivative
+        return plan.count.clamp(min=1) if durations.requires_grad else plan.count, plan.length
+
+    def _driven(
+        self, z: Float[Tensor, "batch d"], steps: Float[Tensor, "batch steps 3 channels"], count: Tensor, over: Tensor
+    ) -> Float[Tensor, "batch states d"]:
+        """States before the first and after each step of the classical Runge-Kutta method, of which each takes so many.
+
+        ``steps`` are the slopes of the path at the start, middle and end of each step, times its length; ``over`` are
+        the durations that they were cut from.
+        """
+        network = self._network(z, over)
         if network is not None:
-            steps = self.flow.plan(durations)
-            schedule = StepSchedule.apart(steps.count)
-            lengths = steps.length.gather(1, schedule.interval).to(z.dtype)
-            return _each_last(z, _thrice(_only_time(lengths, jumps)), steps.count, network)
-        return self._follow(z, self._waits(durations, jumps))
+            return driven(z, steps, count, network)
+        taken = torch.arange(steps.shape[1], device=count.device) < count.unsqueeze(-1)
+        states = [z]
+        for step in torch.where(taken[..., None, None], steps, 0.0).unbind(1):
+            states.append(runge_kutta_step(partial(self._change, step), states[-1]))
+        return torch.stack(states, dim=1)
+
+    def _change(self, step: Float[Tensor, "batch three channels"], z: Tensor, share: float) -> Tensor:
+        return self.field(z, step[:, int(2 * share)])
+
+    def _each_last(self, z: States, steps: Tensor, count: Tensor, over: Tensor) -> States:
+        """The last state of each query, a sequence of its own: steps [B, Q steps, 3, channels], count [B, Q]."""
+        own = steps.reshape(count.numel(), steps.shape[1] // max(count.shape[1], 1), *steps.shape[2:])
+        return self._driven(z.flatten(0, 1), own, count.flatten(), over)[:, -1].view_as(z)
 
     def _network(self, z: Tensor, durations: Tensor) -> MatrixNetwork | None:
         """The network f for the kernel, or None where the kernel is not to be used."""
-        # autocast may have made the state something else; and the kernel has no steps of length 0 to differentiate
+        # autocast may have made the state something else; and derivatives by the time may be taken twice
         if durations.requires_grad or not usable(z) or type(self.field) is not MatrixField:
             return None
         network = self.field.known()
         return network if network is not None and usable(*network.weights, *network.biases) else None
 
-    def _follow(self, z: Float[Tensor, "*shape d"], pieces: list[Piece]) -> Float[Tensor, "*shape d"]:
-        """The state after steps of the classical Runge-Kutta method."""
-        for piece in pieces:
-            z = runge_kutta_step(partial(self._change, piece), z)
-        return z
-
-    def _change(self, piece: Piece, z: Tensor, share: float) -> Tensor:
-        return self.field(z, piece[int(2 * share)])
-
-    def _through(self, z: Float[Tensor, "batch d"], by_rows: list[list[Piece]]) -> Float[Tensor, "batch rows d"]:
-        """The states at the first row and after the steps to each further one."""
-        states = [z]
-        for pieces in by_rows:
-            states.append(self._follow(states[-1], pieces))
-        return torch.stack(states, dim=1)
-
-    def _pieces(self, path: Control, start: Tensor, durations: Tensor) -> list[Piece]:
-        """The steps of all intervals, each [B, Q, channels]; intervals that need fewer than others end with zeros."""
-        if not durations.numel():
-            return []
-        inside, begun, pieces = start + durations / 2, start, []
-        for length in self.flow.steps(durations.unsqueeze(0), durations.dtype)[0]:
-            step = length.squeeze(-1)
-            times = (begun, begun + step / 2, begun + step)
-            slopes = path.slope(torch.cat(times, dim=1), torch.cat([inside] * 3, dim=1))
-            first, middle, last = (slope * length.to(slope.dtype) for slope in slopes.chunk(3, dim=1))
-            pieces.append((first, middle, last))
-            begun = begun + step
-        return pieces
-
     def _slopes(
         self, path: Control, start: Tensor, durations: Tensor, lengths: Tensor, schedule: StepSchedule
     ) -> Float[Tensor, "batch steps three channels"]:
-        """The same for the kernel: the steps of a schedule."""
+        """Slopes of the path at the start, middle and end of each step of a schedule, times the length of the step."""
         length = lengths.gather(1, schedule.interval)
         begun = start.gather(1, schedule.interval) + schedule.number * length
         inside = (start + durations / 2).gather(1, schedule.interval)
         times = torch.stack([begun, begun + length / 2, begun + length], dim=-1)
         slopes = path.slope(times.flatten(1), inside.repeat_interleave(3, dim=1)).unflatten(1, (-1, 3))
         return slopes * length[..., None, None].to(slopes.dtype)
-
-    def _waits(self, durations: Tensor, jumps: Tensor) -> list[Piece]:
-        """The same while only time moves."""
-        steps = self.flow.steps(durations.unsqueeze(0), jumps.dtype)[0]
-        return [(move, move, move) for move in (_only_time(length.squeeze(-1), jumps) for length in steps)]
-
-    def _by_rows(self, pieces: list[Piece], gaps: Tensor) -> list[list[Piece]]:
-        """For each interval between rows the steps that any series has there."""
-        if not gaps.numel():
-            return []
-        needed = [len(steps) for steps in self.flow.steps(gaps.T, gaps.dtype)]
-        apart = [list(zip(*(slope.unbind(1) for slope in piece), strict=True)) for piece in pieces]
-        return [[piece[row] for piece in apart[:count]] for row, count in enumerate(needed)]
 
 
 def _only_time(lengths: Float[Tensor, "batch steps"], jumps: Tensor) -> Float[Tensor, "batch steps channels"]:
@@ -242,12 +211,6 @@ def _thrice(moves: Float[Tensor, "batch steps channels"]) -> Float[Tensor, "batc
 def _states(states: Float[Tensor, "batch states d"], after: Tensor) -> Float[Tensor, "batch rows d"]:
     """The states after so many steps."""
     return states.gather(1, after.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
-
-
-def _each_last(z: States, pieces: Tensor, count: Tensor, network: MatrixNetwork) -> States:
-    """The last state of every query, which is a sequence of its own: pieces [B, Q steps, 3, channels], count [B, Q]."""
-    own = pieces.reshape(count.numel(), pieces.shape[1] // max(count.shape[1], 1), *pieces.shape[2:])
-    return driven(z.flatten(0, 1), own, count.flatten(), network)[:, -1].view_as(z)
 
 
 class MatrixField(nn.Module):
@@ -269,6 +232,5 @@ class MatrixField(nn.Module):
     def forward(
         self, z: Float[Tensor, "*shape d"], step: Float[Tensor, "*shape channels"]
     ) -> Float[Tensor, "*shape d"]:
-        """The change of z."""
         matrix = self.network(z).unflatten(-1, (-1, self.channels))
         return (matrix @ step.unsqueeze(-1)).squeeze(-1)

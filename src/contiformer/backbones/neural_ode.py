@@ -25,7 +25,7 @@ class NeuralODE(Backbone):
         flow: solver, step and max_steps each way, see :class:`~contiformer.backbones.flow.Flow`.
 
     Deviations: the paper's time series model is a latent ODE (see ``latent_ode``); of the encoder here the ContiFormer
-    paper says nothing, so it is what a GRU is told elsewhere: values, marks of what was observed, and gaps.
+    paper says nothing, so it has the inputs of the other GRUs: values, observation masks and gaps.
     """
 
     citation = "Chen et al., Neural Ordinary Differential Equations, NeurIPS 2018"
@@ -51,7 +51,6 @@ class NeuralODE(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, next(self.parameters()).dtype)
         states, _ = self.encoder(rows.inputs_and(torch.log1p(rows.gaps / self.gap_unit)))
         last = state_after(states, rows.present.sum(1, keepdim=True)).squeeze(1)

@@ -55,7 +55,6 @@ class SpectralMixtureKernel(nn.Module):
     def forward(
         self, t: Float[Tensor, "batch times"], s: Float[Tensor, "batch others"]
     ) -> Float[Tensor, "batch times others"]:
-        """The kernel's matrix."""
         if not t.requires_grad and not s.requires_grad and usable(t, s, *self.parameters()):
             points = self._points(t)
             other_points = points if s is t else self._points(s)
@@ -87,7 +86,6 @@ class KernelLayer(EncoderLayer):
         self.kernel = SpectralMixtureKernel(mixtures)
 
     def bias(self, tokens: Tokens, observations: Tokens) -> Float[Tensor, "batch tokens obs"]:
-        """The kernel of time."""
         t = tokens.times.to(tokens.x.dtype)
         return self.kernel(t, t if tokens is observations else observations.times.to(tokens.x.dtype))
 
@@ -130,6 +128,5 @@ class NSTKA(Backbone):
         )
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         tokens = self.embedding(batch, query_times)
         return encode(self.layers, tokens.with_states(self.dropout(tokens.x)), asked=query_times is not None)

@@ -21,7 +21,7 @@ class ODERNN(Backbone):
     """Rubanova et al., "Latent ODEs for Irregularly-Sampled Time Series" (NeurIPS 2019), algorithm 1.
 
     ``h'_i = ODESolve(f, h_{i-1}, t_i - t_{i-1})``, ``h_i = GRU([x_i, m_i], h'_i)``, with f a network of ``tanh`` layers
-    that does not see the time, and m_i the marks of what is observed. The state at a query after row i is
+    that does not see the time, and m_i the observation mask. The state at a query after row i is
     ``ODESolve(f, h_i, t - t_i)``.
 
     Args:
@@ -58,7 +58,6 @@ class ODERNN(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, next(self.parameters()).dtype)
         x, gaps = rows.inputs, rows.gaps
         for number, layer in enumerate(self.layers):
@@ -80,7 +79,6 @@ class FlowingGRU(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch rows input"], gaps: Float[Tensor, "batch rows"]
     ) -> Float[Tensor, "batch rows d"]:
-        """States after each row."""
         found = self._native(x, gaps)
         if found is not None:
             return found

@@ -20,7 +20,7 @@ Passed = Int[Tensor, "batch query"]
 class Rows:
     """The rows of a batch in which anything was observed, moved to the front of each series; at least one row.
 
-    A causal recurrence may run over all of them: what is behind the last real row can change no state before it.
+    A causal recurrence may run over all of them: rows behind the last real one change no state before them.
 
     Attributes:
         times: [B, N]; behind the last real row its time is repeated, and an empty series has zeros.
@@ -58,7 +58,7 @@ class Rows:
 
     @property
     def inputs(self) -> Float[Tensor, "batch rows features"]:
-        """Values, and behind them the marks of what was observed."""
+        """Values, and behind them the observation mask."""
         return torch.cat([self.values, self.observed.to(self.values.dtype)], dim=-1)
 
     def inputs_and(self, gaps: Float[Tensor, "batch rows"]) -> Float[Tensor, "batch rows features"]:

@@ -63,7 +63,6 @@ class Reformer(RegularBackbone):
         self.norm = nn.LayerNorm(d_model)
 
     def states(self, window: WindowValues) -> States:
-        """States of the rows and of the zeros behind them."""
         x = self.embedding(pad(window, (0, 0, 0, self.horizon)))
         for layer in self.layers:
             x = layer(x)

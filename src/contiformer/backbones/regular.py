@@ -193,7 +193,6 @@ class WindowEmbedding(nn.Module):
         self.register_buffer("positions", both.to(torch.get_default_dtype()), persistent=False)
 
     def forward(self, values: Float[Tensor, "batch rows channels"]) -> RowStates:
-        """Values as vectors."""
         x = self.values(values.transpose(1, 2)).transpose(1, 2)
         return self.dropout(x + self.positions if len(self.positions) else x)
 

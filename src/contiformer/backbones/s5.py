@@ -87,7 +87,6 @@ class S5(Backbone):
         )
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         rows = Rows.of(batch, self.query.dtype)
         times = Times(rows, query_times, self.first_step, bidirectional=self.bidirectional)
         x = self.project(rows.inputs) * rows.present.unsqueeze(-1)
@@ -139,7 +138,6 @@ class S5Layer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, asked: Tensor | None, times: Times) -> tuple[Tensor, Tensor | None]:
-        """The next states of the rows and of the queries."""
         u = self.norm(x) if self.prenorm else x
         u_asked = self.norm(asked) if self.prenorm and asked is not None else asked
         y, y_asked = self.system(u, u_asked, times)
@@ -171,7 +169,6 @@ class LinearSystem(nn.Module):
         self.log_scale = nn.Parameter(low + (high - low) * torch.rand(state_size // 2))
 
     def forward(self, u: Tensor, asked: Tensor | None, times: Times) -> tuple[Tensor, Tensor | None]:
-        """y at the rows and at the queries."""
         real, imaginary = self.eigenvalues.unbind(-1)
         rate = torch.complex(real.clamp(max=_STABLE), imaginary)
         drive = self._drive(u) * times.present.unsqueeze(-1)

@@ -57,7 +57,6 @@ class TimesNet(RegularBackbone):
         self.norm = nn.LayerNorm(d_model)
 
     def states(self, window: WindowValues) -> States:
-        """States at all places after the last block."""
         x = self.extend(self.embedding(window).transpose(1, 2)).transpose(1, 2)
         for block in self.blocks:
             x = self.norm(block(x))
@@ -76,7 +75,6 @@ class TimesBlock(nn.Module):
         self.widen, self.narrow = Inception(d_model, d_ff, n_kernels), Inception(d_ff, d_model, n_kernels)
 
     def forward(self, x: Float[Tensor, "batch steps d"]) -> Float[Tensor, "batch steps d"]:
-        """The series after the block."""
         periods, amplitudes = main_periods(x, self.periods)
         shares = amplitudes.softmax(1)
         kernels = self.widen.kernel(), self.narrow.kernel()
@@ -119,7 +117,7 @@ class Inception(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch d_in height width"], kernel: Float[Tensor, "d_out d_in size size"] | None = None
     ) -> Float[Tensor, "batch d_out height width"]:
-        """The picture after the convolutions; ``kernel`` is :meth:`kernel`, for one who calls this often."""
+        """The picture after the convolutions; ``kernel``: that of :meth:`kernel`, computed once for several calls."""
         kernel = self.kernel() if kernel is None else kernel
         most = len(self.kernels) - 1
         down, across = (min(most, size - 1) for size in x.shape[2:])

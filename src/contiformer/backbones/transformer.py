@@ -50,7 +50,6 @@ class Transformer(Backbone):
         self.layers = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         tokens = self.embedding(batch, query_times)
         x = self.dropout(tokens.x + self.encoding(tokens.times).to(tokens.x.dtype))
         return encode(self.layers, tokens.with_states(x), asked=query_times is not None)

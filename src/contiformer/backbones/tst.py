@@ -74,7 +74,6 @@ class TST(Backbone):
         self.layers = nn.ModuleList(BatchNormLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
 
     def forward(self, batch: Batch, query_times: QueryTimes = None) -> States:
-        """States at the query times."""
         tokens = self.embedding(batch, query_times)
         position = self.positions[_places(tokens).clamp(max=len(self.positions) - 1)]
         x = math.sqrt(self.d_model) * tokens.x + position + self.encoding(tokens.times).to(tokens.x.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -180,20 +180,10 @@ def rms(difference: Tensor) -> float:
     return float(difference.square().mean().sqrt())
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Errors of each coordinate against the true curve, in the units of the curve."""
-
-    interpolation_rmse: float
-    interpolation_mae: float
-    extrapolation_rmse: float
-    extrapolation_mae: float
-
-    @classmethod
-    def of(cls, predicted: Float[Tensor, "n times 2"], truth: Float[Tensor, "n times 2"]) -> Errors:
-        """Interpolation is the first half of the times, in which the observations are; extrapolation the second."""
-        halves = (predicted - truth).tensor_split(2, dim=1)
-        return cls(*(error for half in halves for error in (rms(half), float(half.abs().mean()))))
+def errors(predicted: Float[Tensor, "n times 2"], truth: Float[Tensor, "n times 2"]) -> list[float]:
+    """RMSE and MAE of each coordinate: of interpolation, the first half of the times, and of extrapolation."""
+    halves = (predicted - truth).tensor_split(2, dim=1)
+    return [error for half in halves for error in (rms(half), float(half.abs().mean()))]
 
 
 def _show_errors(model: Regressor, data: Data, console: Console) -> None:
@@ -211,7 +201,7 @@ def _show_errors(model: Regressor, data: Data, console: Console) -> None:
         table.add_column(f"{half}\nRMSE", justify="right")
         table.add_column("\nMAE", justify="right")
     for name, predicted in rows.items():
-        table.add_row(name, *(f"{error:.3f}" for error in astuple(Errors.of(predicted, test.clean))))
+        table.add_row(name, *(f"{error:.3f}" for error in errors(predicted, test.clean)))
     console.print(table)
     steps, seconds = model.history_[-1]["step"], model.metrics_["seconds"]
     console.print(

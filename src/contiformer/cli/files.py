@@ -9,9 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from contiformer.data.errors import DataError, naming_file
-from contiformer.data.files import decode, read_bytes
 from contiformer.data.readers.columns import Place, guarded
-from contiformer.data.readers.csv import as_whole_numbers, read_csv, table
+from contiformer.data.readers.csv import read_csv, read_table
 from contiformer.data.readers.frames import Order
 from contiformer.data.readers.jsonl import read_events as read_json_lines
 from contiformer.data.readers.parquet import files_in, read_parquet
@@ -26,7 +25,6 @@ from contiformer.estimators.tables import Columns
 SERIES_ENDINGS = (".csv", ".tsv", ".parquet", ".ts")
 EVENT_ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl")
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def ending_of(path: Path) -> str:
@@ -44,7 +42,7 @@ def _known_ending(path: Path, known: Sequence[str], reader: str) -> str:
 
 
 def read_series_file(
-    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "appearance"
+    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "id"
 ) -> tuple[SeriesSet, Columns]:
     """The series, and the columns with those that were not named filled in.
 
@@ -83,7 +81,7 @@ def read_labels(path: Path, data: SeriesSet, columns: Columns) -> tuple[SeriesSe
 
 
 def read_event_file(
-    path: Path, columns: EventColumns, type_names: Sequence[str] | None = None, *, order: Order = "appearance"
+    path: Path, columns: EventColumns, type_names: Sequence[str] | None = None, *, order: Order = "id"
 ) -> Events:
     """The sequences in a file.
 
@@ -93,17 +91,14 @@ def read_event_file(
         columns: of a table.
         type_names: of a model, whose numbers types then get.
         order: of the sequences of a table.
-
-    Raises:
-        DataError: with file, row and column.
     """
     ending = _known_ending(path, EVENT_ENDINGS, "reader of events")
     with naming_file(path):
         if ending == ".jsonl":
             return read_events(read_json_lines(path), columns, type_names)
         frame, place = _frame(path, ending, columns.id)
-        data, kind, zone = events_from(frame, columns, type_names, place, order=order)
-        return Events(data, "polars", kind, zone)
+        data, kind, zone, types = events_from(frame, columns, type_names, place, order=order)
+        return Events(data, "polars", kind, zone, types=types)
 
 
 def _frame(path: Path, ending: str, id: str | None) -> tuple[pl.DataFrame, Place]:
@@ -112,12 +107,4 @@ def _frame(path: Path, ending: str, id: str | None) -> tuple[pl.DataFrame, Place
         files = files_in(path)
         frame = guarded(lambda: pl.read_parquet(files, glob=False, hive_partitioning=path.is_dir()), path)
         return frame, Place(path)
-    data = read_bytes(path).removeprefix(_BYTE_ORDER_MARK)
-    if not data.isascii():
-        decode(data, "utf-8", path)
-    described = data.startswith(b"# contiformer")
-    data, first_row = (data.partition(b"\n")[2], 3) if described else (data, 2)
-    as_words = {} if id is None else {id: pl.String}
-    frame = table(data, path, _SEPARATORS[ending], as_words, first_row=first_row)
-    frame = frame.with_columns(as_whole_numbers(frame[name]) for name in as_words if name in frame.columns)
-    return frame, Place(path, first_row)
+    return read_table(path, id, _SEPARATORS[ending], detect=True)

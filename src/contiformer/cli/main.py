@@ -175,7 +175,10 @@ def evaluate(
 def predict(
     run: Run,
     given: Annotated[
-        str, typer.Option("--input", metavar="FILE", help="Series in the columns of the run; answers are not needed.")
+        str,
+        typer.Option(
+            "--input", "--data", metavar="FILE", help="Series in the columns of the run; answers are not needed."
+        ),
     ],
     at: Annotated[
         str | None,

@@ -55,9 +55,7 @@ class DamagedStartError(DataError):
 def read_start(folder: Path) -> Start | None:
     """The options of the run in this folder; None where there is none.
 
-    Raises:
-        DamagedStartError: the file is damaged.
-        DataError: it is of a newer version.
+    A damaged file is a DamagedStartError, one of a newer version another DataError.
     """
     path = folder / FILE
     if not path.is_file():
@@ -68,9 +66,8 @@ def read_start(folder: Path) -> Start | None:
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise _damaged(path, error) from None
     if newer:
-        problem = (
-            f"the run was started by a newer contiformer (format {saved['format']}, this one reads up to {FORMAT})"
-        )
+        found = f"format {saved['format']}, this one reads up to {FORMAT}"
+        problem = f"the run was started by a newer contiformer ({found})"
         raise DataError(problem, file=path, remedy="upgrade contiformer, or choose another folder")
     try:
         # options that an older version did not have were at their defaults

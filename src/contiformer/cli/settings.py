@@ -78,15 +78,9 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
 
 
 def checked(kind: type, settings: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """The settings as the estimator takes them, fields of nested dataclasses beside the others.
+    """The settings as the estimator ``kind`` takes them, fields of nested dataclasses beside the others.
 
-    Args:
-        kind: the estimator, or any dataclass.
-        settings: by name.
-        origin: of the settings, for errors.
-
-    Raises:
-        typer.BadParameter: for an unknown key, or a value of another type.
+    An unknown key, or a value of another type, is refused with the ``origin`` of the settings.
     """
     hints = get_type_hints(kind)
     own = {one.name: hints[one.name] for one in fields(kind)}

@@ -47,7 +47,7 @@ _USE_EVENTS = "use `contiformer train events` with it"
 
 
 def kind_of(data: str) -> str:
-    """Of a name or path that :func:`find_data` gave: "file", "generated", or the task in the catalogue."""
+    """The kind of a name or path from :func:`find_data`: "file", "generated", or the task in the catalogue."""
     if Path(data).is_absolute():
         return "file"
     return "generated" if data in GENERATORS else catalog.dataset_info(data).task
@@ -56,8 +56,7 @@ def kind_of(data: str) -> str:
 def find_data(data: str, *, events: bool) -> str:
     """The name as the catalogue or the generators have it, or an absolute path.
 
-    Raises:
-        DataError: there is no such name or file, with the nearest name; or it is for other tasks.
+    An unknown name is refused with the nearest one, and so are data for other tasks.
     """
     tasks = {info.name: info.task for info in catalog.DATASETS.values()}
     made = [name for name in GENERATORS if events == (name in EVENT_GENERATORS)]
@@ -104,6 +103,7 @@ class Source:
         columns: of a table.
         test: name or path of other data, or a share of these; None: the test part of a set that has one.
         seed: of the division into training and test, and of dropped points.
+        order: of the series of a table. Runs of before divided them by their first appearance, and are read that way.
     """
 
     #: The items of the data, for messages.
@@ -113,10 +113,11 @@ class Source:
     columns: Any = None
     test: str | None = None
     seed: int = 0
+    order: Order = "id"
 
     @classmethod
     def of(cls, data: str, *, test: str | None = None, **others: Any) -> Self:
-        """With names and paths as :func:`find_data` gives them."""
+        """Make a source, with names and paths as :func:`find_data` gives them."""
         events = issubclass(cls, EventSource)
         if test is not None and share_of(test) is None:
             test = find_data(test, events=events)
@@ -133,7 +134,7 @@ class Source:
         # runs of before have the policy for duplicates beside the columns
         former = {"duplicates": saved["duplicates"]} if "duplicates" in saved else {}
         columns = cls("").columns.from_dict(former | saved["columns"])
-        return cls(**{**{k: v for k, v in saved.items() if k in known}, "columns": columns})
+        return cls(**{"order": "appearance", **{k: v for k, v in saved.items() if k in known}, "columns": columns})
 
     @property
     def name(self) -> str:
@@ -209,14 +210,14 @@ class SeriesSource(Source):
         """Other series with answers; of a set with parts its test part."""
         found, labels = find_data(data, events=False), columns.pop("labels", None)
         roles = _columns_of_run(estimator, columns)
-        return replace(self, data=found, test=found, columns=roles, labels=labels).testing(estimator)
+        return replace(self, data=found, test=found, columns=roles, labels=labels, order="id").testing(estimator)
 
     def inputs(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet:
         """Other series, whose labels and targets may be missing."""
         found = find_data(data, events=False)
         if kind_of(found) == "file":
             roles = _columns_of_run(estimator, columns)
-            return read_series_file(Path(found), roles, estimator.schema_, order="id")[0]
+            return read_series_file(Path(found), roles, estimator.schema_)[0]
         series = SeriesSource(found, test=found).testing(estimator)
         assert series is not None
         return series
@@ -245,7 +246,8 @@ class SeriesSource(Source):
         return cut_windows(without_answers(data), forecaster._history, forecaster._reach(), between=between)
 
     def _read_file(self, data: str, known: Schema | None) -> tuple[SeriesSet, Columns]:
-        found, columns = read_series_file(Path(data), self.columns, known, labelled=self.labels is None)
+        labelled = self.labels is None
+        found, columns = read_series_file(Path(data), self.columns, known, labelled=labelled, order=self.order)
         return (found, columns) if self.labels is None else read_labels(Path(self.labels), found, columns)
 
     def _read(self, data: str, part: str, known: Schema | None = None) -> tuple[SeriesSet, Columns]:
@@ -318,11 +320,7 @@ class EventSource(Source):
 
     @classmethod
     def of(cls, data: str, *, test: str | None = None, fold: int | None = None, **others: Any) -> Self:
-        """With names and paths as :func:`find_data` gives them.
-
-        Raises:
-            DataError: also for a fold that does not exist, or a share of a set with a test part of its own.
-        """
+        """As for any source; an unknown fold, or a share of a set with a test part of its own, is refused."""
         source = super().of(data, test=test, fold=1 if fold is None else fold, **others)
         if kind_of(source.data) == "events":
             catalog.check_fold(source.data, catalog.EVENT_FOLDS.get(source.data, 1), source.fold, "test")
@@ -356,7 +354,7 @@ class EventSource(Source):
         """Other sequences; of a set with parts its test part, of the fold of the run where it has it."""
         source = EventSource.of(data, columns=_columns_of_run(estimator, columns))
         fold = self.fold if self.fold <= catalog.EVENT_FOLDS.get(source.data, 1) else 1
-        return replace(source, fold=fold)._read(estimator.type_names_, order="id")
+        return replace(source, fold=fold)._read(estimator.type_names_)
 
     inputs = other
 
@@ -366,11 +364,11 @@ class EventSource(Source):
         whole = self._read(type_names)
         return whole if kind_of(self.data) == "events" else self._divided(whole)[1]
 
-    def _read(self, type_names: tuple[str, ...] | None = None, order: Order = "appearance") -> Events:
+    def _read(self, type_names: tuple[str, ...] | None = None) -> Events:
         """All sequences; of a set with parts, the test part."""
         kind = kind_of(self.data)
         if kind == "file":
-            return read_event_file(Path(self.data), self.columns, type_names, order=order)
+            return read_event_file(Path(self.data), self.columns, type_names, order=self.order)
         if kind == "events":
             return self._part("test")
         return Events(cast("EventSet", GENERATORS[self.data](seed=0)).map(without_features), "set")

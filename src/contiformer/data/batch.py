@@ -22,7 +22,6 @@ class _Padded:
     times: Tensor
 
     def __len__(self) -> int:
-        """The number of series or sequences."""
         return self.times.shape[0]
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
@@ -79,7 +78,6 @@ class Batch(_Padded):
         return torch.arange(self.times.shape[1], device=self.lengths.device) < self.lengths[:, None]
 
     def __getitem__(self, which: slice) -> Batch:
-        """Some of the series; the padding stays as it is."""
         return replace(self._map(lambda tensor: tensor[which]), ids=self.ids[which])
 
 

@@ -57,11 +57,9 @@ class LazyItems(Generic[T]):
         self.blocks = np.zeros(len(lengths), np.int64) if blocks is None else blocks
 
     def __len__(self) -> int:
-        """The number of items."""
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> T:
-        """Make one item."""
         return self._make(index)
 
 
@@ -89,11 +87,9 @@ class Collection(ABC, Generic[T]):
         """Other items under the same description."""
 
     def __len__(self) -> int:
-        """The number of items."""
         return len(self._items)
 
     def __iter__(self) -> Iterator[T]:
-        """One after the other."""
         return (self._items[i] for i in range(len(self)))
 
     @overload
@@ -101,7 +97,6 @@ class Collection(ABC, Generic[T]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> T | Self:
-        """One item, or a set of some of them."""
         if isinstance(index, slice):
             return self.select(np.arange(len(self))[index])
         if not -len(self) <= index < len(self):
@@ -109,7 +104,6 @@ class Collection(ABC, Generic[T]):
         return self._items[index % len(self)]
 
     def __eq__(self, other: object) -> bool:
-        """The same items in the same order, described in the same way."""
         if type(other) is not type(self):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))

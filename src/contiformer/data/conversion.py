@@ -149,7 +149,9 @@ def _from_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
     if len({isinstance(t, dt.timedelta) for t in array}) > 1:
         raise DataError(f"{name} mix dates and durations", remedy="use one of them")
     try:
-        naive = [t.astimezone(dt.UTC).replace(tzinfo=None) if z else t for t, z in zip(array, zoned, strict=True)]
+        # NaT of pandas is a datetime, too
+        known: list[Any] = [None if type(t).__name__ == "NaTType" else t for t in array]
+        naive = [t.astimezone(dt.UTC).replace(tzinfo=None) if z else t for t, z in zip(known, zoned, strict=True)]
     except OverflowError:
         raise DataError(f"{name}: a date is outside the years 1 to 9999 in UTC", remedy="repair it") from None
     kind = "timedelta64[us]" if isinstance(array[0], dt.timedelta) else "datetime64[us]"

@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def shortened(text: str) -> str:
+    """A word of a file as it is shown in an error, the end of a long one left out."""
+    return repr(text if len(text) <= 40 else f"{text[:30]}...")
+
+
 class DataError(ValueError):
     """Bad input: what is wrong, where (file, row, column), and what to do about it.
 
@@ -52,7 +57,6 @@ class DataError(ValueError):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        """Place, problem and remedy in one line."""
         place = [self.file] if self.file is not None else []
         place += [f"row {self.row}"] if self.row is not None else []
         place += [f"column {self.column!r}"] if self.column is not None else []

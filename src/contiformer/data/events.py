@@ -64,11 +64,9 @@ class EventSequence:
         return cls(taken(stamps, order), taken(whole, order), extra, plain(label), plain(id))
 
     def __len__(self) -> int:
-        """The number of events."""
         return len(self.times)
 
     def __eq__(self, other: object) -> bool:
-        """Everything equal, NaN equal to NaN."""
         if not isinstance(other, EventSequence):
             return NotImplemented
         return all(same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
@@ -124,13 +122,11 @@ class EventSet(Collection[EventSequence]):
         return type(self)(items, num_types=self.num_types, type_names=self.type_names, notes=self.notes)
 
     def __eq__(self, other: object) -> bool:
-        """The same sequences and types."""
         return isinstance(other, EventSet) and self.type_names == other.type_names and super().__eq__(other)
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        """As in ``EventSet(500 sequences, 10 types)``."""
         return f"EventSet({len(self)} sequences, {self.num_types} types{', lazy' if self.lazy else ''})"
 
     def summary(self) -> Summary:

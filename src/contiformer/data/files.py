@@ -60,7 +60,8 @@ def decode(data: bytes, encoding: str, path: PathText) -> str:
     except UnicodeDecodeError as error:
         row = data.count(b"\n", 0, error.start) + 1
         problem = f"byte 0x{data[error.start]:02x} is not {encoding}"
-        raise DataError(problem, file=path, row=row, remedy='try encoding="latin-1"') from None
+        other = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin-1"
+        raise DataError(problem, file=path, row=row, remedy=f'save it as utf-8, or try encoding="{other}"') from None
     except (LookupError, UnicodeError, ValueError):
         raise DataError(f"there is no encoding {encoding!r}", file=path, remedy='try "utf-8" or "latin-1"') from None
 

@@ -16,7 +16,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.files import read_text, write_text
 from contiformer.data.series import Series
-from contiformer.data.series_set import SeriesSet
+from contiformer.data.series_set import SeriesSet, as_tuples
 
 _FORMAT = 1
 _Numbers = tuple[float, ...]
@@ -38,7 +38,7 @@ class Scaling:
     """``(value - mean) / std`` for each channel, and ``(time - origin) / unit``, in float64.
 
     Attributes:
-        channels: what they are called; a set with others is refused.
+        channels: their names; a set with others is refused.
         mean, std: one number for each channel; one that never varies has std 1 (or 1e-6 of a large mean), one
             never observed mean 0.
         origin: "first": every series starts at time 0. "global": all are moved by the same ``start``.
@@ -113,7 +113,7 @@ class Scaling:
         return cls(train.channels, *moments, *scores, limit)
 
     def outliers(self, data: SeriesSet) -> dict[str, tuple[int, Any, float]]:
-        """How many values of each channel are beyond the limit, and series and value of the farthest one."""
+        """Outliers by channel: the number of values beyond the limit, and series and value of the farthest one."""
         found: dict[str, tuple[int, Any, float]] = {}
         if self.limit is None:
             return found
@@ -180,7 +180,7 @@ class Scaling:
         return _unscaled(values, self.target_mean, self.target_std)
 
     def to_json(self) -> str:
-        """Every number as it is: what comes back is equal."""
+        """JSON that holds every number exactly."""
         return json.dumps({"format": _FORMAT, **asdict(self)}, indent=1)
 
     @classmethod
@@ -193,7 +193,7 @@ class Scaling:
                 raise DataError(f"a scaling of format {version}, this version reads {_FORMAT}", remedy="upgrade")
             if data["origin"] not in ("first", "global") or not data["unit"] > 0:
                 raise TypeError("origin or unit")
-            return cls(**{name: _tuples(value) for name, value in data.items()})
+            return cls(**{name: as_tuples(value) for name, value in data.items()})
         except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"not a saved scaling ({error})", remedy="fit it again") from None
 
@@ -207,12 +207,8 @@ class Scaling:
         return cls.from_json(read_text(path))
 
 
-def _tuples(data: Any) -> Any:
-    return tuple(map(_tuples, data)) if isinstance(data, list) else data
-
-
 def _all_scores(train: SeriesSet) -> tuple[tuple[_Scores, ...], tuple[_Scores, ...]]:
-    """Of the channels, and of the static features."""
+    """Normal scores of the channels, and of the static features."""
     stride = max(1, int(train.lengths.sum()) // _SAMPLE)
     some = [train[n] for n in range(0, len(train), stride)]
     values = np.concatenate([one.values for one in some]) if some else np.zeros((0, len(train.channels)))
@@ -270,7 +266,7 @@ class _Moments:
 
 
 def _without_outliers(moments: _Moments, limit: float, blocks: Callable[[], Iterable[Any]]) -> _Moments:
-    """Moments of what lies within ``limit`` robust standard deviations of the median, where channels have outliers."""
+    """Moments of the values within ``limit`` robust standard deviations of the median, where channels have outliers."""
     mean, std = map(np.asarray, moments.result())
     suspected = np.flatnonzero(
         (moments.count > 0) & (np.maximum(moments.high - mean, mean - moments.low) > _USUAL * std)
@@ -374,7 +370,7 @@ class EventScaling:
     @classmethod
     def from_json(cls, text: str) -> EventScaling:
         """Back from :meth:`to_json`."""
-        return cls(**{name: _tuples(value) for name, value in json.loads(text).items()})
+        return cls(**{name: as_tuples(value) for name, value in json.loads(text).items()})
 
 
 def _feature_statistics(data: EventSet) -> dict[str, tuple[float, ...]]:

@@ -87,7 +87,6 @@ class Series:
         return cls(taken(stamps, order), taken(array, order), flat, plain(label), *targets, plain(id))
 
     def __len__(self) -> int:
-        """The number of times."""
         return len(self.times)
 
     @property
@@ -106,7 +105,6 @@ class Series:
         return float(self.times[-1] - self.times[0]) if len(self) else 0.0
 
     def __eq__(self, other: object) -> bool:
-        """Everything equal, NaN equal to NaN."""
         if not isinstance(other, Series):
             return NotImplemented
         mine, theirs = vars(self), vars(other)

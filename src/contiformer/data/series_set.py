@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -52,11 +52,30 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:
         """Back from :meth:`to_dict`, also after a trip through JSON."""
-        return cls(**{name: _tuples(x) for name, x in data.items()})
+        return cls(**{name: as_tuples(x) for name, x in data.items()})
+
+    def check_types(self) -> None:
+        """Raise a TypeError with the name of an entry of another type, for schemas that were read from a file."""
+        for name, kinds in _ENTRIES.items():
+            found = getattr(self, name)
+            if found is None and name == "classes":
+                continue
+            if not isinstance(found, tuple) or not all(isinstance(each, kinds) for each in found):
+                raise TypeError(name)
+        if not (isinstance(self.dates, bool) and isinstance(self.time_unit, str | None)):
+            raise TypeError("dates or time_unit")
+        if self.time_kind not in (None, *get_args(TimeKind)):
+            raise TypeError("time_kind")
 
 
-def _tuples(x: Any) -> Any:
-    return tuple(map(_tuples, x)) if isinstance(x, list) else x
+#: Types of the entries of a schema that are tuples.
+_ENTRIES: dict[str, Any] = {"channels": str, "static": str, "targets": str, "units": str | None, "categories": tuple}
+_ENTRIES["classes"] = str | int | float
+
+
+def as_tuples(x: Any) -> Any:
+    """Lists as tuples, also within lists: JSON has lists only."""
+    return tuple(map(as_tuples, x)) if isinstance(x, list) else x
 
 
 class SeriesSet(Collection[Series]):
@@ -111,13 +130,11 @@ class SeriesSet(Collection[Series]):
         return self.schema.classes
 
     def __eq__(self, other: object) -> bool:
-        """The same series and the same schema."""
         return isinstance(other, SeriesSet) and self.schema == other.schema and super().__eq__(other)
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        """As in ``SeriesSet(40 series, 6 channels, lazy)``."""
         return f"SeriesSet({len(self)} series, {len(self.channels)} channels{', lazy' if self.lazy else ''})"
 
     def summary(self) -> Summary:

@@ -76,7 +76,6 @@ class Summary:
         return table
 
     def __str__(self) -> str:
-        """As plain text."""
         rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)

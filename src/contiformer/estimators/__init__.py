@@ -5,6 +5,7 @@ from __future__ import annotations
 from contiformer.estimators.base import Estimator
 from contiformer.estimators.classifier import Classifier
 from contiformer.estimators.event_predictor import EventPredictor
+from contiformer.estimators.explanation import Explanation
 from contiformer.estimators.forecaster import Forecaster
 from contiformer.estimators.interpolator import Interpolator
 from contiformer.estimators.learner import Learner
@@ -15,5 +16,5 @@ ESTIMATORS: dict[str, type[Learner]] = {
     kind.__name__: kind for kind in (Classifier, EventPredictor, Forecaster, Interpolator, Regressor)
 }
 
-__all__ = ["ESTIMATORS", "Estimator", "Learner"]
+__all__ = ["ESTIMATORS", "Estimator", "Explanation", "Learner"]
 __all__ += list(ESTIMATORS)

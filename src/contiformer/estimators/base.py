@@ -196,6 +196,7 @@ class Estimator(Learner):
             yield TrainingJob(self._new_task(seeded.seed), training, judged, seeded)
 
     def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
+        check_parameters(self)
         folder = None if self.run_dir is None else Path(self.run_dir)
         held_out, sizes = [], (0, 0)
         for member, job in enumerate(self._jobs(data, columns, validation)):
@@ -374,7 +375,7 @@ class Estimator(Learner):
         most_parts: int = 512,
         member: int | None = None,
     ) -> Explanation:
-        """Attributions of the answer to each observation, see :class:`~contiformer.estimators.explanation.Explanation`.
+        """Attributions of the answer to each observation, see :class:`~contiformer.estimators.Explanation`.
 
         What is explained is one number for each series: the log-odds of a class, the predicted number, or the predicted
         value of a channel at a time.

@@ -298,10 +298,12 @@ class EventPredictor(Learner):
     def intensity_at(self, sequence: Any, times: ArrayLike) -> Any:
         """[T, K], intensities per unit of the data's time at any times after the first event, given what came before.
 
-        An event does not count as its own history, nor do others at the same time. For a DataFrame the answer is one,
-        with a column for the time and one for each type.
+        An event does not count as its own history, nor do others at the same time. For a DataFrame, which may have
+        several sequences, the answer is one, with columns for the id, the time and each type.
         """
-        given = self._one(sequence)
+        given = self._some(sequence)
+        if len(given) > 1:
+            return frame_functions().stacked([self.intensity_at(one, times) for one in given.singly()])
         one = given.data[0]
         at = asked_times(times, "times", self.time_kind_, plain=given.form == "set")
         alone = EventSet([one], type_names=self.type_names_)
@@ -321,7 +323,8 @@ class EventPredictor(Learner):
         if given.form not in TABLES:
             return rates
         time = self.columns_.time or "time"
-        table = {time: at, **{name: rates[:, k] for k, name in enumerate(self.type_names_)}}
+        ids = {} if self.columns_.id is None else {self.columns_.id: [one.id] * len(at)}
+        table = {**ids, time: at, **{name: rates[:, k] for k, name in enumerate(self.type_names_)}}
         return event_table(given, table, (time,))
 
     @torch.no_grad()
@@ -367,8 +370,8 @@ class EventPredictor(Learner):
     def sample(self, sequence: Any, *, until: Any = None, n: int | None = None, draws: int = 1, seed: int = 0) -> Any:
         """Sample ``draws`` continuations of the sequence, by thinning with a proven bound.
 
-        They come in the form of the sequence: a DataFrame with a column "draw" for a DataFrame, pairs of times and
-        types where types are words or times dates, and otherwise a list of EventSequence.
+        They come in the form of the sequence: a DataFrame with a column "draw" for a DataFrame, which may have several
+        sequences, pairs of times and types where types are words or times dates, and otherwise a list of EventSequence.
 
         Args:
             sequence: the history, with at least one event.
@@ -381,7 +384,12 @@ class EventPredictor(Learner):
             raise ValueError("pass until= (a time) or n= (a number of events), not both")
         if draws < 1 or (n is not None and (n < 0 or n != int(n))):
             raise ValueError(f"draws must be positive and n not negative, both whole, got {draws} and {n}")
-        given = self._one(sequence)
+        given = self._some(sequence)
+        if len(given) > 1:
+            how: dict[str, Any] = {"until": until, "n": n, "draws": draws}
+            return frame_functions().stacked(
+                [self.sample(one, **how, seed=seed + k) for k, one in enumerate(given.singly())]
+            )
         one, alone = given.data[0], given.data
         _refuse_empty(alone)
         last = math.inf
@@ -482,10 +490,11 @@ class EventPredictor(Learner):
         """The log-likelihood per event."""
         return self.evaluate(X)["log_likelihood"]
 
-    def _one(self, sequence: Any) -> Events:
+    def _some(self, sequence: Any) -> Events:
+        """One sequence, or those of a table."""
         whole = isinstance(sequence, EventSet | Events | EventSequence) or frame_library(sequence) is not None
         given = self._read(sequence if whole else [sequence])
-        if len(given) != 1:
+        if len(given) != 1 and (given.form not in TABLES or not len(given)):
             raise DataError(f"{len(given)} sequences where one is asked for", remedy="pass them one by one")
         return given
 

@@ -43,6 +43,7 @@ class Events:
         kind: of their times; None where it is unknown, as in a set.
         zone: the time zone of a table.
         named: types are words.
+        types: the type of the types of a table, where they are numbers or truth values.
     """
 
     data: EventSet
@@ -50,10 +51,15 @@ class Events:
     kind: TimeKind | None = None
     zone: Any = None
     named: bool = False
+    types: Any = None
 
     def __len__(self) -> int:
         """The number of sequences."""
         return len(self.data)
+
+    def singly(self) -> list[Events]:
+        """The sequences one by one."""
+        return [replace(self, data=self.data.select([n])) for n in range(len(self))]
 
 
 def read_events(X: Any, columns: EventColumns, type_names: Sequence[str] | None = None) -> Events:
@@ -71,8 +77,8 @@ def read_events(X: Any, columns: EventColumns, type_names: Sequence[str] | None 
         return Events(_as_known(X, type_names), "set")
     library = frame_library(X)
     if library is not None:
-        data, kind, zone = frame_functions().events_from(X, columns, type_names)
-        return Events(data, library, kind, zone)
+        data, kind, zone, types = frame_functions().events_from(X, columns, type_names)
+        return Events(data, library, kind, zone, types=types)
     if isinstance(X, EventSequence) or (isinstance(X, list) and X and all(isinstance(x, EventSequence) for x in X)):
         return Events(_as_known(EventSet([X] if isinstance(X, EventSequence) else X), type_names), "set")
     data, kind, named = _from_list(X, type_names)
@@ -178,7 +184,7 @@ def as_given(drawn: Sequence[EventSequence], given: Events, roles: EventColumns,
         table["draw"] = np.repeat(np.arange(len(drawn)), [len(one) for one in drawn])
         table[time] = np.concatenate([one.times for one in drawn])
         table |= {} if roles.type is None else {roles.type: types}
-        return event_table(given, table, (time,))
+        return event_table(given, table, (time,), roles.type or "type")
     if not (given.named or given.kind not in (None, "numbers")):
         return list(drawn)
     words = ([type_names[k] for k in one.types] if given.named else one.types for one in drawn)
@@ -205,8 +211,8 @@ def along_time(data: EventSet, share: float) -> tuple[EventSet, EventSet]:
     return pieces(0, border), pieces(border, len(one))
 
 
-def event_table(given: Events, table: dict[str, Any], times: Sequence[str]) -> Any:
-    """Predictions as a DataFrame, of pandas where that came in; the columns ``times`` are of the kind of the input."""
+def event_table(given: Events, table: dict[str, Any], times: Sequence[str], types: str = "type") -> Any:
+    """Predictions as a DataFrame, of pandas where that came in; times and types are of the kinds of the input."""
     frames = frame_functions()
-    frame = frames.event_frame(table, times, given.kind or "numbers")
+    frame = frames.event_frame(table, times, given.kind or "numbers", types, given.types)
     return frames.in_zone(frames.as_pandas(frame) if given.form == "pandas" else frame, times, given.zone)

@@ -134,8 +134,14 @@ def typed(frame: pl.DataFrame, columns: ColumnRoles, like: Any = None) -> pl.Dat
         return frame
     time = columns.time or "time"
     frame = in_zone(frame, [time], zone_of(like, time) if time in frame.columns else None)
-    kinds = like.collect_schema()
-    return frame if columns.id is None else frame.with_columns(pl.col(columns.id).cast(kinds[columns.id]))
+    if columns.id is None:
+        return frame
+    kind, ids = like.collect_schema()[columns.id], pl.col(columns.id)
+    if kind.is_temporal():
+        # dates as ids were read as words
+        known = like.lazy().select(ids.unique()).collect().to_series()
+        return frame.with_columns(ids.replace_strict(known.cast(pl.String), known, return_dtype=kind))
+    return frame.with_columns(ids.cast(kind))
 
 
 def as_pandas(frame: pl.DataFrame, columns: ColumnRoles | None = None, like: Any = None) -> Any:
@@ -184,8 +190,11 @@ def events_from(
     place: Place | None = None,
     *,
     order: Order = "id",
-) -> tuple[EventSet, TimeKind | None, Any]:
-    """The sequences of a table with a row for each event, and the kind and the time zone of its times."""
+) -> tuple[EventSet, TimeKind | None, Any, Any]:
+    """The sequences of a table with a row for each event, kind and time zone of its times, and the type of its types.
+
+    The last is None where types are words.
+    """
     given, columns = located(given, columns)
     frame, place = as_polars(given), place or Place()
     if columns.time is None:
@@ -195,7 +204,7 @@ def events_from(
         if type_names is None:
             raise place.error("there are no rows", remedy="give at least one event")
         _check_columns(frame, columns.time, columns.id, columns.type)
-        return EventSet([], type_names=type_names), None, None
+        return EventSet([], type_names=type_names), None, None, None
     stamps, kind = times(pick(frame, columns.time, place), place)
     types, found = _types(frame, columns, type_names, place)
     ids = words(pick(frame, columns.id, place), place).to_list() if columns.id is not None else [None] * frame.height
@@ -208,7 +217,9 @@ def events_from(
         EventSequence.of(stamps[which], types[which], features=None if features is None else features[which], id=name)
         for name, which in (sorted(rows.items()) if order == "id" else rows.items())
     ]
-    return EventSet(sequences, type_names=found), kind, zone_of(given, columns.time)
+    kinds = None if columns.type is None else frame[columns.type].dtype
+    plain = kinds is not None and (kinds.is_integer() or kinds == pl.Boolean)
+    return EventSet(sequences, type_names=found), kind, zone_of(given, columns.time), kinds if plain else None
 
 
 def _types(
@@ -231,6 +242,18 @@ def _types(
     return types, list(names)
 
 
-def event_frame(table: dict[str, Any], times: Sequence[str], kind: TimeKind) -> pl.DataFrame:
-    """Predictions by column; those in ``times`` are of the kind of the input's."""
-    return pl.DataFrame({name: _as_given(np.asarray(x), kind) if name in times else x for name, x in table.items()})
+def event_frame(table: dict[str, Any], times: Sequence[str], kind: TimeKind, types: str, like: Any) -> pl.DataFrame:
+    """Predictions by column; those in ``times`` are of the kind of the input's, and ``types`` of the type ``like``."""
+    named = {name: _as_given(np.asarray(x), kind) if name in times else x for name, x in table.items()}
+    if like is not None and types in named:
+        named[types] = pl.Series(named[types], dtype=pl.String).cast(pl.Int64).cast(like)
+    return pl.DataFrame(named)
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Tables one under the other."""
+    if isinstance(parts[0], pl.DataFrame):
+        return pl.concat(parts, how="vertical_relaxed")
+    import pandas as pd  # noqa: PLC0415
+
+    return pd.concat(parts, ignore_index=True)

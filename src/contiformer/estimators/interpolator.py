@@ -7,15 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from contiformer.data.scaling import Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.input_checks import last_part
 from contiformer.estimators.tables import without_labels
 from contiformer.estimators.values import ValueEstimator
 from contiformer.tasks.base import Judged
+from contiformer.tasks.heads import SMALLEST_STD
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.interpolation import Interpolation, hide_observations
 
+#: The least standard deviation of channels most of whose values repeat the one before, in that of the channel.
+REPEATING_STD = 0.03
 #: One long series is learned in pieces of at most so many points.
 PIECE = 256
 
@@ -103,6 +108,7 @@ class Interpolator(ValueEstimator):
             "augmentation": self._augmentation(),
             "hide": self.hide,
             "stretches": self.stretches,
+            "smallest_std": None if self.law == "point" or training.schema.targets else _smallest_std(training),
         }
 
     def _make_task(self, config: dict[str, Any], inputs: Inputs) -> Interpolation:
@@ -141,3 +147,18 @@ class Interpolator(ValueEstimator):
         """Errors in scaled units on the target of the series, or on observations that are hidden, always the same."""
         data = without_labels(self._read_whole(X))
         return self._judge(self._validation_form(self.scaling_.apply(data)))
+
+
+def _smallest_std(data: SeriesSet) -> list[float]:
+    """The least standard deviation to believe, for each channel.
+
+    A value that is copied from row to row, such as the weight of a patient, is foretold exactly nearly always: the
+    spread would vanish, and one change of it would cost more than all other values gain.
+    """
+    again, pairs = np.zeros(len(data.channels)), np.ones(len(data.channels))
+    for series in data:
+        for n, column in enumerate(series.values.T):
+            known = column[~np.isnan(column)]
+            again[n] += (known[1:] == known[:-1]).sum()
+            pairs[n] += max(0, len(known) - 1)
+    return np.where(again > pairs / 2, REPEATING_STD, SMALLEST_STD).tolist()

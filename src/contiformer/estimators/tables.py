@@ -219,14 +219,8 @@ def query_times(
             if one.id not in at:
                 raise DataError(f"at has no times for the series {one.id!r}", remedy="give a list for every id")
         return [parsed(at[one.id], f"at[{one.id!r}]") for one in data]
-    if hasattr(at, "to_numpy"):
-        at = list(at)
-    listed = isinstance(at, Sequence) and not isinstance(at, str)
-    nested = (listed and len(at) > 0 and all(_is_list(item) for item in at)) or (
-        isinstance(at, np.ndarray) and at.ndim == 2
-    )
-    if not nested:
-        return [parsed(at if listed else np.atleast_1d(at), "at")] * len(data)
+    if not (_is_list(at) and len(at) > 0 and all(_is_list(item) for item in at)):
+        return [parsed(at, "at")] * len(data)
     if len(at) != len(data):
         raise DataError(f"at has {len(at)} lists of times for {len(data)} series", remedy="give one for each")
     return [parsed(item, f"at[{n}]") for n, item in enumerate(at)]
@@ -258,7 +252,7 @@ def asked_times(at: Any, name: str, trained: TimeKind, *, plain: bool = False) -
 
     Where ``plain``, numbers do as well: the times of a set are numbers, of dates the seconds since 1970.
     """
-    listed = list(at)
+    listed = list(at) if _is_list(at) else [at]
     if not listed:
         return np.zeros(0)
     times: NDArray[np.float64] | None = None
@@ -266,12 +260,12 @@ def asked_times(at: Any, name: str, trained: TimeKind, *, plain: bool = False) -
     if all(isinstance(time, str) for time in listed):
         times, kind = frame_functions().times_from_words(listed, name)
     refuse_other_kind(None if plain and kind == "numbers" else kind, trained, f"{name} has")
-    return as_times(at if isinstance(at, np.ndarray) else listed, name) if times is None else times
+    return as_times(at if isinstance(at, np.ndarray) and at.ndim else listed, name) if times is None else times
 
 
 def _is_list(item: Any) -> bool:
-    listed = isinstance(item, Sequence | np.ndarray) or hasattr(item, "to_numpy")
-    return listed and not isinstance(item, str) and np.ndim(item) == 1
+    """Not one time: a date of pandas has no length."""
+    return hasattr(item, "__len__") and not isinstance(item, str | Mapping) and getattr(item, "ndim", 1) > 0
 
 
 def answer(

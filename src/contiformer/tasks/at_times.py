@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -28,7 +29,7 @@ class AtTimes(SeriesTask):
     Args:
         backbone, inputs: see :class:`SeriesTask`.
         outputs: channels of the target.
-        law, quantiles, reads: see :class:`ValueHead`.
+        law, quantiles, smallest_std, reads: see :class:`ValueHead`.
         from_observed: the target's channels are the observed ones, so the answer starts from the line between a
             channel's neighbouring observations and is told how far they are.
         ask: times of the target that a step asks for, at most; None: all of them.
@@ -46,6 +47,7 @@ class AtTimes(SeriesTask):
         outputs: int,
         law: Distribution = "point",
         quantiles: tuple[float, ...] = (),
+        smallest_std: Sequence[float] | None = None,
         reads: Reads = "hidden",
         from_observed: bool = False,
         ask: int | None = 32,
@@ -60,12 +62,12 @@ class AtTimes(SeriesTask):
             self.beside = nn.Linear(3 * outputs, backbone.d_model)
             nn.init.zeros_(self.beside.weight)
         features = _AROUND if from_observed else 0
-        self.head = ValueHead(backbone.d_model, outputs, features, law=law, quantiles=quantiles, reads=reads)
+        shape: dict[str, Any] = {"law": law, "quantiles": quantiles, "reads": reads, "smallest_std": smallest_std}
+        self.head = ValueHead(backbone.d_model, outputs, features, **shape)
 
     def forward(
         self, batch: Batch, query_times: Float[Tensor, "batch query"]
     ) -> Float[Tensor, "batch query channels numbers"]:
-        """The head's output at the query times."""
         states = self.states(batch, query_times)
         if not self.from_observed:
             return self.head(states)
@@ -78,7 +80,6 @@ class AtTimes(SeriesTask):
         return self.head(states + self.beside(beside), features, line)
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The head's loss over the known values of the target."""
         times, values, known = targets_of(batch)
         if self.ask is not None and times.shape[1] > self.ask:
             # some of the times, for every series of the batch: they are cheaper than all, and teach nearly as much

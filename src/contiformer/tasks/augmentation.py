@@ -35,14 +35,12 @@ class Augmentation:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what shows nothing."""
         if not 0 < self.keep <= 1 or (self.most is not None and self.most < 1) or self.warp < 0 or self.noise < 0:
             raise ValueError(
                 f"keep must be above 0 and at most 1, most positive, warp and noise not negative, got {self}"
             )
 
     def __call__(self, batch: Batch) -> Batch:
-        """Augment a batch."""
         seen = thinned(batch, self.keep, self.most)
         if self.warp > 0:
             seen = replace(seen, times=warped(seen.times, self.warp))

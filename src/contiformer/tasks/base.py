@@ -94,7 +94,7 @@ class SeriesTask(Task):
         return self.backbone(self.inputs(batch), query_times)
 
     def further_loss(self, batch: Batch) -> Tensor | float:
-        """Of backbones that have one, such as the KL term of a latent variable."""
+        """The backbone's own loss, such as the KL term of a latent variable."""
         extra = self.backbone.extra_loss()
         return 0.0 if extra is None else (extra * series_weights(batch)).sum()
 

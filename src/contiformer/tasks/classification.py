@@ -70,7 +70,6 @@ class Classification(SeriesTask):
         return (self(batch) / self.temperature).softmax(-1)
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Cross-entropy."""
         assert batch.label is not None
         logits = self(batch, self.augmentation(batch))
         each = cross_entropy(logits, batch.label, reduction="none", label_smoothing=self.label_smoothing)
@@ -80,7 +79,6 @@ class Classification(SeriesTask):
         return (weight * each).sum(), weight.sum()
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
-        """Probabilities and classes."""
         assert batch.label is not None
         return {"probability": self.probabilities(batch), "label": batch.label}
 
@@ -90,7 +88,9 @@ class Classification(SeriesTask):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """The most probable temperature, given a normal law of its logarithm around 0, by golden-section search."""
+        """The most probable temperature, given a normal law of its logarithm around 0."""
+        from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # noqa: PLC0415 - start-up time
+
         self.eval()
         parts = [(self(moved), moved.label) for moved in (batch.to(self.device) for batch in batches)]
         logits, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts if y is not None])
@@ -100,15 +100,5 @@ class Classification(SeriesTask):
             doubt = 2 * log_temperature**2 / len(labels)
             return float(cross_entropy(logits.double() / np.exp(log_temperature), labels)) + doubt
 
-        self.temperature.fill_(float(np.exp(_golden_section(cost, -4.0, 4.0))))
-
-
-def _golden_section(cost: Any, low: float, high: float, steps: int = 40) -> float:
-    share = (5**0.5 - 1) / 2
-    for _ in range(steps):
-        left, right = high - share * (high - low), low + share * (high - low)
-        if cost(left) <= cost(right):
-            high = right
-        else:
-            low = left
-    return (low + high) / 2
+        found = minimize_scalar(cost, bounds=(-4.0, 4.0), method="bounded", options={"xatol": 1e-7})
+        self.temperature.fill_(float(np.exp(found.x)))

@@ -108,7 +108,7 @@ class Forecasting(AtTimes):
         return said + base.unsqueeze(-1)
 
     def _dated(self, batch: Batch, times: Float[Tensor, "batch points"]) -> Batch:
-        """With the phases of the rows as channels, given their times on the common clock."""
+        """Append the phases of the rows as channels, given their times on the common clock."""
         if not self.calendar:
             return batch
         phases = self._phases(times) * batch.mask.unsqueeze(-1)
@@ -203,7 +203,6 @@ class LinearPast(nn.Module):
     def forward(
         self, batch: Batch, lead: Float[Tensor, "batch query"], phases: Float[Tensor, "batch phases"]
     ) -> Float[Tensor, "batch query channels"]:
-        """The forecast for windows that end at time 0."""
         filled = fill_channels(batch.values, batch.times, batch.observed)
         if filled.shape[1] == 0:
             return filled.new_zeros(*lead.shape, filled.shape[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -45,9 +46,11 @@ class ValueHead(nn.Module):
         quantiles: for the law of that name, increasing.
         hidden: numbers for each channel between the two maps.
         reads: "hidden": the two maps; "states" or "forecasts": see above, without features.
+        smallest_std: of the gaussian law, for each channel; None: :data:`SMALLEST_STD`.
     """
 
     std_factor: Tensor
+    smallest: Tensor
 
     def __init__(
         self,
@@ -59,8 +62,11 @@ class ValueHead(nn.Module):
         quantiles: tuple[float, ...] = (),
         hidden: int = 16,
         reads: Reads = "hidden",
+        smallest_std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
+        if smallest_std is not None and (len(smallest_std) != channels or not min(smallest_std) > 0):
+            raise ValueError(f"smallest_std must be {channels} positive numbers, got {smallest_std}")
         if law not in get_args(Distribution):
             raise ValueError(f"law must be one of {', '.join(get_args(Distribution))}, got {law!r}")
         if law == "quantiles" and (
@@ -83,6 +89,8 @@ class ValueHead(nn.Module):
             self.out = nn.Parameter(torch.zeros(channels, hidden, self.numbers))
             self.out_bias = nn.Parameter(torch.zeros(channels, self.numbers))
         self.register_buffer("std_factor", torch.ones(()))
+        smallest = torch.full((channels,), SMALLEST_STD) if smallest_std is None else torch.tensor(list(smallest_std))
+        self.register_buffer("smallest", smallest[:, None].to(self.std_factor.dtype), persistent=False)
 
     def forward(
         self,
@@ -96,7 +104,7 @@ class ValueHead(nn.Module):
         if self.law == "point":
             return location
         if self.law == "gaussian":
-            return torch.cat([location, _positive(raw[..., 1:])], dim=-1)
+            return torch.cat([location, _positive(raw[..., 1:], self.smallest)], dim=-1)
         # from the lowest quantile upwards, centred where the mean is before training
         start = location - len(self.quantiles) / 2 + raw[..., 1:2]
         steps = torch.cat([torch.zeros_like(start), _positive(raw[..., 2:])], dim=-1)
@@ -146,9 +154,9 @@ class ValueHead(nn.Module):
             self.std_factor.mul_(min(10.0, max(0.1, factor)))
 
 
-def _positive(raw: Tensor) -> Tensor:
+def _positive(raw: Tensor, smallest: Tensor | float = SMALLEST_STD) -> Tensor:
     """Positive, and 1 where raw is 0."""
-    return softplus(raw + math.log(math.e - 1)) + SMALLEST_STD
+    return softplus(raw + math.log(math.e - 1)) + smallest
 
 
 def gaussian_loss(mean: Tensor, std: Tensor, truth: Tensor) -> Tensor:
@@ -159,6 +167,6 @@ def gaussian_loss(mean: Tensor, std: Tensor, truth: Tensor) -> Tensor:
 def masked_sums(
     each: Float[Tensor, "batch query channels"], known: Bool[Tensor, "batch query channels"], weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sum of what is known, series by series weighted, and of the weights."""
+    """Sum over the known values, weighted by series, and the sum of the weights."""
     share = known * weight[:, None, None]
     return (torch.where(known, each, 0.0) * share).sum(), share.sum()

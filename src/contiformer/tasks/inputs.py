@@ -77,7 +77,7 @@ class Inputs(nn.Module):
             whole = observed.all(-1, keepdim=True)
             values = self.encoder(values) * whole
             observed = whole.expand_as(values)
-        # a point of which nothing is seen is none: it must not come back through what is around it
+        # a row without any observation is padding: means of its neighbours must not make it a point
         present = observed.any(-1, keepdim=True)
         parts, marks = [values], [observed]
         if len(self.edges) > 1:

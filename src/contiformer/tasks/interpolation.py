@@ -20,7 +20,7 @@ from contiformer.tasks.inputs import Inputs
 
 
 class Interpolation(AtTimes):
-    """Trained on a given target series, or by hiding what was observed.
+    """Interpolation, trained on a given target series or by hiding observations.
 
     Args:
         backbone, inputs, options: see :class:`AtTimes`.
@@ -38,7 +38,7 @@ class Interpolation(AtTimes):
         self.hide, self.stretches = hide, stretches
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The head's loss over the target, or over what is hidden here."""
+        """The head's loss over the target, or over observations that are hidden here."""
         if batch.target_values is not None:
             return super().loss_terms(batch)
         hidden = self._hidden(batch)
@@ -90,11 +90,6 @@ def hide_observations(data: SeriesSet, share: float, seed: int) -> SeriesSet:
         seen = np.where(hidden, np.nan, series.values)
         wanted = np.where(hidden, series.values, np.nan)
         kept = (~np.isnan(wanted)).any(1)
-        return replace(
-            series,
-            values=seen,
-            target_times=series.times[kept],
-            target_values=wanted[kept],
-        )
+        return replace(series, values=seen, target_times=series.times[kept], target_values=wanted[kept])
 
     return SeriesSet([halved(n, one) for n, one in enumerate(data)], schema=schema, notes=data.notes)

@@ -40,7 +40,6 @@ class Pooling(nn.Module):
     def forward(
         self, states: Float[Tensor, "batch points d"], mask: Bool[Tensor, "batch points"]
     ) -> Float[Tensor, "batch size"]:
-        """The pooled states."""
         if self.kind == "last" and mask.shape[1]:
             last = (torch.arange(mask.shape[1], device=mask.device) * mask).amax(1)
             picked = states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1)

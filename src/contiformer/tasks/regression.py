@@ -66,7 +66,6 @@ class Regression(SeriesTask):
         return ((batch.label.cpu().double() - self.mean) / self.std).to(batch.values)
 
     def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Squared error."""
         weight = series_weights(batch)
         miss = self(batch, self.augmentation(batch)) - self._scaled_label(batch)
         return (weight * miss.square()).sum(), weight.sum()

@@ -36,12 +36,7 @@ def calibration_error(probability: Float[np.ndarray, "n classes"], label: Int[np
     confidence = probability.max(1)
     right = probability.argmax(1) == label
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    total = 0.0
-    for b in range(BINS):
-        inside = bins == b
-        if inside.any():
-            total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
-    return float(total)
+    return float(np.abs(np.bincount(bins, right - confidence)).sum() / len(label))
 
 
 def error_scores(squares: NDArray[Any], absolutes: NDArray[Any], counts: NDArray[Any]) -> dict[str, float]:

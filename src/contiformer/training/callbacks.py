@@ -84,17 +84,15 @@ class _Saved(Callback):
     saved: ClassVar[tuple[str, ...]]
 
     def state_dict(self) -> dict[str, Any]:
-        """For the checkpoint."""
         return {name: getattr(self, name) for name in self.saved}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Back from the checkpoint."""
         for name in self.saved:
             setattr(self, name, state_dict[name])
 
 
 class WeightAveraging(_Saved):
-    """An exponential moving average of the weights, which is what is validated."""
+    """An exponential moving average of the weights, which is validated in their place."""
 
     saved = ("mean",)
 
@@ -123,7 +121,6 @@ class WeightAveraging(_Saved):
         _put(self.mean, self._live)
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
-        """Put the weights back."""
         _put(self._aside, self._live)
         self._aside = {}
 
@@ -154,7 +151,6 @@ class History(_Saved):
         self._rate = max(float(group["lr"]) for group in trainer.optimizers[0].param_groups)
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, *rest: Any) -> None:
-        """Add the loss of the step."""
         loss = float(outputs["loss"])
         if not math.isfinite(loss):
             raise FloatingPointError(
@@ -386,7 +382,6 @@ class ProgressBar(Callback):
         self.console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Show the bar."""
         self._began, self._first = time.perf_counter(), len(self.stopping.history.rows)
         if not (trainer.is_global_zero and self.console.is_terminal):
             return
@@ -410,7 +405,6 @@ class ProgressBar(Callback):
         self.bar.start()
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, *rest: Any) -> None:
-        """One step further."""
         if self.bar is not None:
             self.bar.update(
                 self.task,
@@ -440,7 +434,6 @@ class ProgressBar(Callback):
         return done * _LINES // self.rounds > (done - 1) * _LINES // self.rounds
 
     def on_train_end(self, *_: Any) -> None:
-        """Give the terminal back."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None

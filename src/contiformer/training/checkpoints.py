@@ -39,15 +39,13 @@ _TENSOR, _PAIRS, _TUPLE = "tensor", "pairs", "tuple"
 
 
 class DamagedError(ValueError):
-    """The file is not what was written."""
+    """A checkpoint that was cut off or changed."""
 
 
 def write_checkpoint(path: str | Path, tree: Any) -> None:
     """Write atomically: a reader sees the old file or the new one, whatever happens in between.
 
-    Args:
-        path: of the file.
-        tree: dictionaries with keys of words or whole numbers, lists, tuples, tensors, numbers, words, None.
+    ``tree``: dictionaries with keys of words or whole numbers, lists, tuples, tensors, numbers, words, None.
     """
     path = Path(path)
     tensors: dict[str, Tensor] = {}
@@ -63,11 +61,7 @@ def write_checkpoint(path: str | Path, tree: Any) -> None:
 
 
 def read_checkpoint(path: str | Path) -> Any:
-    """Back from :func:`write_checkpoint`. Nothing in the file is executed.
-
-    Raises:
-        DamagedError: the file was cut off or changed.
-    """
+    """Back from :func:`write_checkpoint`; a DamagedError where it was cut off or changed. Nothing in it is executed."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -132,7 +126,6 @@ class SafetensorsIO(CheckpointIO):
     """Lightning's checkpoints in this format."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write atomically."""
         write_checkpoint(path, checkpoint)
 
     def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
@@ -141,27 +134,27 @@ class SafetensorsIO(CheckpointIO):
         return tree
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Delete the file."""
         Path(path).unlink(missing_ok=True)
+
+
+def _both(folder: Path) -> tuple[Path, Path]:
+    return folder / "last.safetensors", folder / "previous.safetensors"
 
 
 def find_checkpoint(folder: Path, fingerprint: dict[str, Any], messages: list[str]) -> tuple[Path | None, int]:
     """The newest readable checkpoint, and the number of rounds it has behind it.
 
     A damaged one is passed over with a message. Where all are, training starts anew: that costs time, but the result
-    is the same.
-
-    Raises:
-        DataError: the checkpoint is of another training.
+    is the same. A checkpoint of another training is refused.
     """
-    damaged = 0
-    for path in (folder / "last.safetensors", folder / "previous.safetensors"):
+    damaged = False
+    for path in _both(folder):
         try:
             saved = read_checkpoint(path)
         except FileNotFoundError:
             continue
         except DamagedError as error:
-            damaged += 1
+            damaged = True
             messages.append(str(error))
             continue
         if damaged:
@@ -181,7 +174,7 @@ def find_checkpoint(folder: Path, fingerprint: dict[str, Any], messages: list[st
 
 def saved_history(folder: Path) -> list[dict[str, float]]:
     """The rows of ``history.csv`` from the newest readable checkpoint in the folder; empty where there is none."""
-    for path in (folder / "last.safetensors", folder / "previous.safetensors"):
+    for path in _both(folder):
         with suppress(FileNotFoundError, DamagedError):
             rows: list[dict[str, float]] = _callback_states(read_checkpoint(path))["History"]["rows"]
             return rows
@@ -270,11 +263,9 @@ class ResumableEpochs:
         self._stream: Iterator[Any] | None = None
 
     def __len__(self) -> int:
-        """Steps in a round."""
         return self.steps
 
     def __iter__(self) -> Iterator[Any]:
-        """One round."""
         if self._stream is None:
             self._stream = self._endless()
         for _ in range(self.steps):

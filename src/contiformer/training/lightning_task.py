@@ -43,11 +43,9 @@ class LightningTask(LightningModule):
         return total / weight.clamp(min=torch.finfo(weight.dtype).tiny)
 
     def on_validation_epoch_start(self) -> None:
-        """Forget the last validation."""
         self._judged.clear()
 
     def validation_step(self, batch: Any, index: int) -> None:
-        """Collect what the metrics need."""
         if batch.weight is not None and not batch.weight.any():
             # a process without a share, see Loader
             return
@@ -100,5 +98,4 @@ class LightningTask(LightningModule):
         return self.device.type == "cpu" and not mixed
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Batches know how to move."""
         return batch.to(device)

@@ -98,7 +98,6 @@ class TrainingOptions:
     verbose: int = _option(1)
 
     def __repr__(self) -> str:
-        """The options that are set."""
         return f"TrainingOptions({', '.join(f'{name}={value!r}' for name, value in self.set_options().items())})"
 
     def set_options(self) -> dict[str, Any]:
@@ -107,43 +106,36 @@ class TrainingOptions:
         return {name: value for name, value in named.items() if value is not DEFAULT}
 
     def with_defaults(self, **defaults: Any) -> TrainingOptions:
-        """All options set: those of ``self``, then ``defaults``, then the general ones; checked.
-
-        Raises:
-            ValueError: naming the option that is out of range.
-        """
+        """All options set: those of ``self``, then ``defaults``, then the general ones; one out of range is refused."""
         general = {one.name: one.metadata["general"] for one in fields(self)}
         options = TrainingOptions(**{**general, **defaults, **self.set_options()})
         options._check()
         return options
 
     def _check(self) -> None:
-        positive = {"epochs": 1, "min_steps": 0, "learning_rate": 0, "num_nodes": 1, "gradient_clip": 0}
-        for name, least in positive.items():
-            value = getattr(self, name)
-            if not value >= least or (name == "learning_rate" and value == 0):
-                raise ValueError(f"{name} must be positive, got {value}")
+        for name, least in {"epochs": 1, "min_steps": 0, "num_nodes": 1, "gradient_clip": 0}.items():
+            self._refuse(name, not getattr(self, name) >= least, "positive")
         for name in ("max_epochs", "batch_size", "validation_limit"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive or None, got {value}")
+            self._refuse(name, value is not None and value < 1, "positive or None")
         for name in ("warmup", "field_rate", "averaging", "patience"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must be from 0 to 1, got {value}")
-        if self.averaging == 1:
-            raise ValueError("averaging must be below 1: the mean would stay at the first weights")
-        if self.weight_decay < 0 or self.seed < 0 or self.num_workers < 0:
-            raise ValueError("weight_decay, seed and num_workers must not be negative")
-        if self.keep not in ("auto", "best", "last"):
-            raise ValueError(f"keep must be 'auto', 'best' or 'last', got {self.keep!r}")
+            self._refuse(name, not 0 <= getattr(self, name) <= 1, "from 0 to 1")
+        for name in ("weight_decay", "seed", "num_workers"):
+            self._refuse(name, getattr(self, name) < 0, "0 or more")
+        self._refuse("learning_rate", not self.learning_rate > 0, "positive")
+        self._refuse("averaging", self.averaging == 1, "below 1, or the mean would stay at the first weights")
+        self._refuse("keep", self.keep not in ("auto", "best", "last"), "'auto', 'best' or 'last'")
+
+    def _refuse(self, name: str, wrong: bool, allowed: str) -> None:
+        if wrong:
+            raise ValueError(f"{name} must be {allowed}, got {getattr(self, name)!r}")
 
     def batch_for(self, series: int) -> int:
         """The batch size for so many training series."""
         return self.batch_size or min(32, max(8, series // 4))
 
     def keeping(self, validation: int) -> TrainingOptions:
-        """With ``keep`` decided, for so many validation series."""
+        """Decide ``keep`` by the number of validation series."""
         if self.keep != "auto":
             return self
         return replace(self, keep="best" if validation >= ENOUGH else "last")

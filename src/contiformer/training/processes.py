@@ -20,11 +20,7 @@ def first_process() -> bool:
 
 @contextmanager
 def alone_in(folder: Path | None) -> Iterator[None]:
-    """Hold the lock of a run folder, so that no other training writes there. A process that dies lets go.
-
-    Raises:
-        DataError: another process trains there.
-    """
+    """Hold the lock of a run folder: a second training there is refused. A process that dies lets go."""
     if folder is None or not first_process():
         yield
         return

@@ -47,10 +47,7 @@ def keep_freed_memory() -> bool:
     """Tell glibc not to return memory to the system after each step, once for the process.
 
     A page that comes back from the system is cleared and mapped again at its first use, which takes longer than using
-    it. Other systems' allocators are left as they are.
-
-    Returns:
-        Whether the allocator is one that was told.
+    it. Returns whether the allocator is glibc's: those of other systems are left as they are.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -90,10 +87,9 @@ def train(
     what an uninterrupted training gives, to the bit.
 
     Args:
-        task: what to learn.
-        training: series, scaled.
-        validation: series to choose by; not empty.
-        options: how; options that are not set have general defaults.
+        task: the model with its loss.
+        training, validation: scaled series to learn from and to choose by; neither is empty.
+        options: those that are not set have general defaults.
         folder: for checkpoints, ``history.csv`` and logs; None: nothing is written.
 
     Raises:
@@ -103,17 +99,6 @@ def train(
     """
     if not len(training) or not len(validation):
         raise DataError("there is nothing to train or to validate on", remedy="give more series")
-    with alone_in(folder):
-        return _train(task, training, validation, options, folder)
-
-
-def _train(
-    task: Task,
-    training: SeriesSet | EventSet,
-    validation: SeriesSet | EventSet,
-    options: TrainingOptions,
-    folder: Path | None,
-) -> TrainingOutcome:
     began = time.perf_counter()
     keep_freed_memory()
     options = options.with_defaults().keeping(len(validation))
@@ -128,7 +113,7 @@ def _train(
     stopping = EarlyStopping(options, rounds, averaging, history, messages)
     progress = ProgressBar(stopping, rounds, len(epochs), "epoch" if len(epochs) == len(loader) else "round")
     checkpoint, resumed, interrupted = None, 0, False
-    with listening() as request, quiet_lightning(), torch.random.fork_rng(devices=[]):
+    with alone_in(folder), listening() as request, quiet_lightning(), torch.random.fork_rng(devices=[]):
         signals = StopOnSignal(request)
         # in this order: after a validation the weights are put back, the row is written, and the best weights are kept
         callbacks: list[Callback] = [StepSeeding(options.seed), averaging, history, stopping, signals]

@@ -156,7 +156,7 @@ def test_a_busy_server_is_asked_again(site, tmp_path):
     assert len(site.requests) == 3
 
 
-def test_nobody_there(tmp_path):
+def test_a_host_that_does_not_answer(tmp_path):
     with pytest.raises(DataError, match="cannot be downloaded"):
         download("http://127.0.0.1:9/x", tmp_path / "x", tries=2, timeout=1)
 

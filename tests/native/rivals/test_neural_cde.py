@@ -124,10 +124,14 @@ def test_no_gradients_for_frozen_parameters(fixed, control, calls, without_kerne
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_times_that_need_gradients_fall_back_to_torch(control, calls):
-    """The loop has steps of length 0 between rows at one time, and derivatives by that length; the kernel has none."""
+    """The loop can be differentiated twice, also by steps of length 0 between rows at one time; the kernel cannot."""
     case = Case(control=control, queries=2)
-    case.batch = replace(case.batch, times=case.batch.times.clone().requires_grad_())
-    case.states()
+    times = case.batch.times.clone().requires_grad_()
+    case.batch = replace(case.batch, times=times)
+    (slope,) = torch.autograd.grad((case.states() * case.direction).sum(), times, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.square().sum(), times)
+    assert slope.any()
+    assert curvature.any()
     assert not calls
 
 

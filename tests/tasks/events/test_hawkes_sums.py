@@ -1,4 +1,4 @@
-"""The recursion for equal decays gives what the sums over all pairs give."""
+"""Ozaki's recursion gives what the sums over all pairs of events give."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contiformer.data import EventSequence
-from contiformer.tasks.events.hawkes_fit import ChainSums, PairSums
+from contiformer.tasks.events.hawkes_fit import EarlierEvents
 
 TYPES = 3
 
@@ -22,37 +22,52 @@ def sequences():
     return made
 
 
+def decays(beta, shared):
+    return np.array(beta) if shared else beta * np.array([[1.0, 0.5, 2.0], [3.0, 1.0, 0.1], [0.7, 1.5, 1.0]])
+
+
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("beta", [1e-3, 0.7, 40.0])
-def test_recursion_equals_pairs(sequences, beta):
+def test_recursion_equals_pairs(sequences, beta, shared):
     rng = np.random.default_rng(1)
-    mu, alpha = rng.uniform(0.1, 1, TYPES), rng.uniform(0.1, 1, (TYPES, TYPES))
-    chain, pairs = ChainSums(sequences, TYPES), PairSums(sequences, TYPES)
-    ours = chain(mu, alpha, np.array(beta))
-    theirs = pairs(mu, alpha, np.full((TYPES, TYPES), beta))
-    assert np.array_equal(chain.seen, pairs.seen)
-    # each has its own order of events
-    for kind in range(TYPES):
-        np.testing.assert_allclose(
-            np.sort(ours.rate[chain.kinds == kind]), np.sort(theirs.rate[pairs.kinds == kind]), rtol=1e-12
-        )
-    np.testing.assert_allclose(ours.by_alpha, theirs.by_alpha, rtol=1e-12)
-    assert ours.by_beta == pytest.approx(np.sum(theirs.by_beta), rel=1e-12)
+    mu, alpha, beta = rng.uniform(0.1, 1, TYPES), rng.uniform(0.1, 1, (TYPES, TYPES)), decays(beta, shared)
+    sums = EarlierEvents(sequences, TYPES)
+    found = sums(mu, alpha, beta)
+    wide = np.broadcast_to(beta, (TYPES, TYPES))
+    rates, by_alpha, by_beta = [[] for _ in range(TYPES)], np.zeros((TYPES, TYPES)), np.zeros((TYPES, TYPES))
+    for one in sequences:
+        for i, k in list(enumerate(one.types))[1:]:
+            pairs = [(j, one.times[i] - t) for j, t in zip(one.types[:i], one.times, strict=False)]
+            rate = mu[k] + sum(alpha[k, j] * np.exp(-wide[k, j] * age) for j, age in pairs)
+            rates[k].append(rate)
+            for j, age in pairs:
+                part = alpha[k, j] * np.exp(-wide[k, j] * age) / rate
+                by_alpha[k, j] += part
+                by_beta[k, j] -= wide[k, j] * age * part
+    for kind in range(TYPES):  # the recursion has its own order of events
+        np.testing.assert_allclose(np.sort(found.rate[sums.kinds == kind]), np.sort(rates[kind]), rtol=1e-12)
+    assert np.array_equal(sums.seen, by_alpha > 0)
+    np.testing.assert_allclose(found.by_alpha, by_alpha, rtol=1e-12)
+    np.testing.assert_allclose(found.by_beta, by_beta.sum() if shared else by_beta, rtol=1e-12)
 
 
-def test_slopes_are_those_of_the_sum_of_logarithms(sequences):
-    chain = ChainSums(sequences, TYPES)
+@pytest.mark.parametrize("shared", [True, False])
+def test_slopes_are_those_of_the_sum_of_logarithms(sequences, shared):
+    sums = EarlierEvents(sequences, TYPES)
     rng = np.random.default_rng(2)
-    mu, alpha, beta, step = rng.uniform(0.1, 1, TYPES), rng.uniform(0.1, 1, (TYPES, TYPES)), 0.9, 1e-6
+    mu, alpha, beta, step = rng.uniform(0.1, 1, TYPES), rng.uniform(0.1, 1, (TYPES, TYPES)), decays(0.9, shared), 1e-6
 
-    def total(alpha, beta):
-        return np.log(chain(mu, alpha, np.array(beta)).rate).sum()
+    def slope(alpha_by, beta_by):
+        up, down = (sums(mu, alpha * alpha_by**sign, beta * beta_by**sign).rate for sign in (1, -1))
+        return (np.log(up).sum() - np.log(down).sum()) / (2 * step)
 
-    found = chain(mu, alpha, np.array(beta))
-    more = (total(alpha, beta * np.exp(step)) - total(alpha, beta * np.exp(-step))) / (2 * step)
-    assert found.by_beta == pytest.approx(more, rel=1e-6)
+    found = sums(mu, alpha, beta)
     for k in range(TYPES):
         for j in range(TYPES):
             factor = np.ones_like(alpha)
             factor[k, j] = np.exp(step)
-            more = (total(alpha * factor, beta) - total(alpha / factor, beta)) / (2 * step)
-            assert found.by_alpha[k, j] == pytest.approx(more, rel=1e-6, abs=1e-9)
+            assert found.by_alpha[k, j] == pytest.approx(slope(factor, 1.0), rel=1e-6, abs=1e-9)
+            if not shared:
+                assert found.by_beta[k, j] == pytest.approx(slope(1.0, factor), rel=1e-6, abs=1e-8)
+    if shared:
+        assert found.by_beta == pytest.approx(slope(1.0, np.exp(step)), rel=1e-6)

@@ -114,7 +114,7 @@ def _joined(folder: Path) -> tuple[bytes, list[tuple[int, Path]]]:
 
 @dataclass
 class _Table:
-    """The table as columns, and what was left out of it."""
+    """The columns of the table, and counts of the rows that were left out."""
 
     record: NDArray[np.int64]
     minute: NDArray[np.int64]

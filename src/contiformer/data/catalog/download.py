@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import tarfile
@@ -74,7 +73,7 @@ def _fetch_source(source: Source, base: Path, report: Callable[..., None] | None
     archive = target.with_name(name)
     download(source.url, archive, source.sha256, progress)
     unpacked = unpack(archive, target, source.members)
-    write_text(record, "".join(f"{file_sha256(file)}  {target.name}/{file.name}\n" for file in unpacked))
+    write_text(record, "".join(f"{pooch.file_hash(file)}  {target.name}/{file.name}\n" for file in unpacked))
     archive.unlink()
 
 
@@ -137,7 +136,7 @@ def download(
     def attempt(url: str, output: str, manager: Any) -> None:
         options = {"timeout": timeout, "headers": _HEADERS, "hooks": {"response": check_head}}
         pooch.HTTPDownloader(progressbar=_ProgressBar(progress), chunk_size=1 << 18, **options)(url, output, manager)
-        digest = file_sha256(output)
+        digest = pooch.file_hash(output)
         if sha256 is not None and digest != sha256:
             problem = f"{url} has the sha256 {digest}, not {sha256}; it was deleted"
             remedy = "try again; if it stays so, the file on the host has changed"
@@ -158,7 +157,7 @@ def download(
         raise DataError(f"{url} cannot be downloaded: {error}, {tries} times", remedy=_BY_HAND) from None
     except OSError as error:
         raise DataError(f"cannot be written ({error.strerror})", file=target) from None
-    return file_sha256(target)
+    return pooch.file_hash(target)
 
 
 def _http_error(url: str, response: requests.Response | None) -> DataError:
@@ -247,12 +246,6 @@ def _write(archive: Path, chosen: dict[str, _Member], folder: Path, most_bytes: 
                 file.write(chunk)
 
 
-def file_sha256(path: PathText) -> str:
-    """The sha256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def reference_checksums() -> dict[str, str]:
     """The sha256 of every file of the reference copy, by its path below the data folder."""
     return _parse_checksums((files(__package__) / "checksums.txt").read_text())
@@ -277,7 +270,7 @@ def verify(info: DatasetInfo) -> list[tuple[Path, str]]:
         own = _recorded(_record(place)).get(place.name)
         unpacked = _recorded(_record(place.parent)).get(f"{place.parent.name}/{place.name}")
         known = {digest for digest in (reference.get(stored), sums.get(stored), own or unpacked) if digest}
-        results.append((place, "unknown" if not known else "ok" if file_sha256(place) in known else "wrong"))
+        results.append((place, "unknown" if not known else "ok" if pooch.file_hash(place) in known else "wrong"))
     return results
 
 
@@ -286,7 +279,7 @@ def _verified_folder(folder: Path) -> list[tuple[Path, str]]:
     if not recorded:
         return [(folder, "unknown")]
     files = [(folder.parent / name, digest) for name, digest in recorded.items()]
-    wrong = [path for path, digest in files if not path.exists() or file_sha256(path) != digest]
+    wrong = [path for path, digest in files if not path.exists() or pooch.file_hash(path) != digest]
     return [(path, "wrong") for path in wrong] or [(folder, "ok")]
 
 

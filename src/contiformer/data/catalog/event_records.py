@@ -1,85 +1,31 @@
-"""Event sequences from files: JSON records, neonatal seizure annotations, and road occupancy."""
+"""Event sequences from neonatal seizure annotations and from road occupancy."""
 
 from __future__ import annotations
 
 import csv
 import datetime as dt
 import io
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int64
 from numpy.typing import ArrayLike
 
-from contiformer.data.catalog.registry import NEONATE_FILES, dataset_info
+from contiformer.data.catalog.registry import dataset_info
 from contiformer.data.catalog.storage import require_file
 from contiformer.data.errors import DataError, naming_file
-from contiformer.data.events import MOST_TYPES, EventSequence, EventSet
+from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.files import read_bytes, read_text
 from contiformer.data.readers.columns import guarded
+from contiformer.data.readers.jsonl import read_events
 
-Record = dict[str, Any]
 Occupancy = Float[np.ndarray, "hours sensors"]
-#: Our names first, then those of the EasyTPP files.
-_NAMES = {"times": "time_since_start", "types": "type_event", "num_types": "dim_process", "id": "seq_idx"}
-EXPERTS = tuple(NEONATE_FILES)
+#: Annotations of the three experts, second by second.
+EXPERTS = {"A": "annotations_2017_A_fixed.csv", "B": "annotations_2017_B.csv", "C": "annotations_2017_C.csv"}
 UP, DOWN = 0, 1
 #: The first hour of the file, which covers 2015 and 2016: 17,544 hours.
 START = dt.datetime(2015, 1, 1)
-
-
-def read_records(path: Path) -> list[Record]:
-    """The JSON objects of a file with one of them per line, or with one list of them."""
-    text = read_text(path)
-    if text.lstrip().startswith("["):
-        found = _parsed(text, path, None)
-        rows = found if isinstance(found, list) else [found]
-    else:
-        rows = [_parsed(line, path, row) for row, line in enumerate(text.splitlines(), 1) if line.strip()]
-    for row, record in enumerate(rows, 1):
-        if not isinstance(record, dict):
-            raise DataError("this is no JSON object", file=path, row=row, remedy="one sequence is one {...}")
-    return rows
-
-
-def as_sequence(record: Mapping[str, Any], path: Path, row: int) -> EventSequence:
-    """Times, types and, where there is one, the id."""
-    for name in ("times", "types"):
-        if name not in record and _NAMES[name] not in record:
-            raise DataError(f"there are no {name}", file=path, row=row, column=name, remedy="each sequence needs them")
-    times, types, name = (record.get(key, record.get(_NAMES[key])) for key in ("times", "types", "id"))
-    if name is not None and not isinstance(name, str | int):
-        raise DataError("the id is neither a word nor a number", file=path, row=row, column="id")
-    try:
-        return EventSequence.of(times, types, id=name)
-    except DataError as error:
-        raise DataError(error.problem, file=path, row=row, remedy=error.remedy) from None
-    except (TypeError, ValueError, OverflowError):
-        raise DataError("times or types are no flat list of numbers", file=path, row=row, column="times") from None
-
-
-def number_of_types(records: list[Record], path: Path) -> int:
-    """The number of types, which has to be the same in all records."""
-    said = [record.get("num_types", record.get(_NAMES["num_types"])) for record in records]
-    number = said[0]
-    if type(number) is not int or not 1 <= number <= MOST_TYPES or any(other != number for other in said):
-        row = next((row for row, other in enumerate(said, 1) if other != number), 1)
-        problem = "the sequences do not agree on the number of types"
-        remedy = f"give the same whole number from 1 to {MOST_TYPES:,} in each"
-        raise DataError(problem, file=path, row=row, column="num_types", remedy=remedy)
-    return number
-
-
-def _parsed(text: str, path: Path, row: int | None) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        problem = f"this is no JSON ({error})"
-        raise DataError(problem, file=path, row=row, remedy="repair or download it again") from None
 
 
 def load_neonate(expert: str = "C") -> EventSet:
@@ -99,13 +45,11 @@ def load_neonate(expert: str = "C") -> EventSet:
 def _onsets(expert: str) -> Iterator[tuple[int | str | None, ArrayLike]]:
     """Neonate and onset seconds, from the annotations or from onsets derived earlier."""
     info = dataset_info("Neonate")
-    names = (f"{NEONATE_FILES[expert]}.gz", "neonate_seizure_onsets.jsonl.gz")
+    names = (f"{EXPERTS[expert]}.gz", "neonate_seizure_onsets.jsonl.gz")
     path = require_file(info, *(f"{info.folder}/{name}" for name in names))
     if path.name.startswith("neonate_seizure_onsets"):
-        for row, record in enumerate(read_records(path), 1):
-            if record.get("expert") == expert:
-                sequence = as_sequence({"types": None, **record}, path, row)
-                yield sequence.id, sequence.times
+        for sequence in read_events(path, keep=lambda record: record.get("expert") == expert):
+            yield sequence.id, sequence.times
         return
     yield from onsets_from_marks(read_text(path), str(path))
 

@@ -9,17 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from contiformer.data.catalog.event_records import (
-    as_sequence,
-    load_neonate,
-    load_traffic,
-    number_of_types,
-    read_records,
-)
+from contiformer.data.catalog.event_records import load_neonate, load_traffic
 from contiformer.data.catalog.registry import DatasetInfo, dataset_info
 from contiformer.data.catalog.storage import find_file, missing_data, require_file
-from contiformer.data.errors import DataError, naming_file
+from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
+from contiformer.data.readers.jsonl import read_events
 from contiformer.data.synthetic import GENERATORS
 
 #: How many folds each set has: as in the paper, and one for the benchmarks with a published split.
@@ -131,13 +126,15 @@ def _called(loader: Callable[..., EventSet], name: str, options: dict[str, Any])
 
 
 def _part(path: Path, belongs: Callable[[dict[str, Any]], bool]) -> EventSet:
-    records = read_records(path)
-    rows = [(row, record) for row, record in enumerate(records, 1) if belongs(record)]
-    if not rows:
-        raise DataError("there is no sequence of this part", file=path, remedy="this copy may be without it")
-    sequences = [as_sequence(record, path, row) for row, record in rows]
-    with naming_file(path):
-        return EventSet(sequences, num_types=number_of_types(records, path))
+    def keep(record: dict[str, Any]) -> bool:
+        for name in ("times", "types", "num_types"):
+            if record.get(name) is None:
+                raise DataError(f"there are no {name}", column=name, remedy="each sequence needs them")
+        return belongs(record)
+
+    part = read_events(path, keep=keep)
+    part.notes.clear()
+    return part
 
 
 def _book_order(info: DatasetInfo, fold: int, split: str, seed: int, scale: float) -> EventSet:
@@ -159,7 +156,7 @@ def _stack_overflow(info: DatasetInfo, fold: int, split: str, seed: int) -> Even
             rough.add(str(record.get("id")))
         tested = record.get("test_folds")
         if not isinstance(tested, list):
-            raise DataError("a sequence has no list of folds", file=path, column="test_folds")
+            raise DataError("a sequence has no list of folds", column="test_folds")
         return (fold in tested) == (split == "test")
 
     part = _part(path, belongs)
@@ -176,7 +173,7 @@ def _stack_overflow(info: DatasetInfo, fold: int, split: str, seed: int) -> Even
 
 def _published(info: DatasetInfo, split: str) -> EventSet:
     complete = [form for form in info.forms if form.complete and all(find_file(path) for path in form.files)]
-    # never two versions of one set: what is complete anywhere comes before what is not
+    # two versions of a set are never mixed: a complete one comes before an incomplete one
     for form in (*complete, *info.forms):
         for file in form.files:
             path = find_file(file)

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from contiformer.data.conversion import ZONED, TimeKind
-from contiformer.data.errors import DataError, PathText, did_you_mean
+from contiformer.data.errors import DataError, PathText, did_you_mean, shortened
 
 T = TypeVar("T")
 #: Words for "not observed" in columns of text.
@@ -163,7 +163,7 @@ def numbers(column: pl.Series, place: Place, remedy: str = "leave it empty if un
         bad = (parsed.is_null() & words.is_not_null()).to_numpy()
         if bad.any():
             at = first(bad)
-            raise place.error(f"{_shown(column[at])} is not a number", at=at, column=name, remedy=remedy)
+            raise place.error(f"{shortened(column[at])} is not a number", at=at, column=name, remedy=remedy)
         column = parsed
     elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
         raise place.error(f"holds {column.dtype}, not numbers", column=name, remedy="convert it, or name other columns")
@@ -228,7 +228,7 @@ def _from_text(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], Ti
     # whichever reading fits most rows is the one that was meant
     unread = max((plain.is_null(), ~clock, stamps.is_null()), key=lambda missed: -int(missed.sum()))
     at = first(unread.to_numpy())
-    problem = f"{_shown(column[at])} is not a time, or not of the same kind as the others"
+    problem = f"{shortened(column[at])} is not a time, or not of the same kind as the others"
     remedy = "give numbers, hh:mm, or dates like 2024-01-31T12:00:00"
     raise place.error(problem, at=at, column=column.name, remedy=remedy)
 
@@ -247,8 +247,3 @@ def _from_dates(words: pl.Series, name: str, place: Place) -> pl.Series:
         more = text.str.to_datetime(form, time_unit="us", strict=False).cast(stamps.dtype)
         stamps = pl.select(pl.coalesce(stamps, more)).to_series().alias(name)
     return stamps
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -26,37 +26,54 @@ def read_csv(
     other roles as for :func:`contiformer.data.from_frame`: ``id``, ``values``, ``variable``, ``value``, ``label``,
     ``static``, ``duplicates``, ``order``.
     """
+    with naming_file(path):
+        if time is not None:
+            found, place = read_table(path, roles.get("id"), separator, encoding)
+            return from_frame(found, time=time, place=place, **roles)
+        text, data, first_row = _contents(path, encoding)
+        if text is None:
+            raise DataError("which column is the time?", remedy="pass time=, and id= if there are several series")
+        found = _table(data, path, ",", column_types(text), first_row, missing=())
+        return read_described(found, text, Place(path, first_row))
+
+
+def read_table(
+    path: PathText, id: str | None = None, separator: str = ",", encoding: str = "utf-8", *, detect: bool = False
+) -> tuple[pl.DataFrame, Place]:
+    """The table in a file, columns of numbers as numbers and all others as text, and where its rows are.
+
+    Ids that are written as whole numbers are numbers; 007 is not, or it would become the same as 7. ``detect``: take
+    another separator if the column names have that one.
+    """
+    _, data, first_row = _contents(path, encoding)
+    separator = separator_of(data, separator) if detect else separator
+    found = _table(data, path, separator, {} if id is None else {id: pl.String}, first_row)
+    if id in found.columns:
+        found = found.with_columns(_as_whole_numbers(found[id]))
+    return found, Place(path, first_row)
+
+
+def _contents(path: PathText, encoding: str) -> tuple[str | None, bytes, int]:
+    """The description of the columns, the table in UTF-8, and the number of its first row of data."""
     data = read_bytes(path)
     if encoding.lower().replace("-", "") != "utf8":
         data = decode(data, encoding, path).encode()
     elif not data.isascii():
         decode(data, "utf-8", path)
     data = data.removeprefix(b"\xef\xbb\xbf")
-    with naming_file(path):
-        first_row = 2
-        if data.startswith(_COMMENT.encode()):
-            head, _, data = data.partition(b"\n")
-            text, first_row = head.decode().removeprefix(_COMMENT), 3
-            if time is None:
-                found = table(data, path, ",", column_types(text), first_row=3, missing=())
-                return read_described(found, text, Place(path, 3))
-        if time is None:
-            raise DataError("which column is the time?", remedy="pass time=, and id= if there are several series")
-        name = roles.get("id")
-        found = table(data, path, separator, {} if name is None else {name: pl.String}, first_row=first_row)
-        if name in found.columns:
-            found = found.with_columns(as_whole_numbers(found[name]))
-        return from_frame(found, time=time, place=Place(path, first_row), **roles)
+    if not data.startswith(_COMMENT.encode()):
+        return None, data, 2
+    head, _, data = data.partition(b"\n")
+    return head.decode().removeprefix(_COMMENT), data, 3
 
 
-def as_whole_numbers(column: pl.Series) -> pl.Series:
-    """Ids that are written as whole numbers are; 007 is not, or it would become the same as 7."""
+def _as_whole_numbers(column: pl.Series) -> pl.Series:
     whole = column.cast(pl.Int64, strict=False)
     same = (whole.cast(pl.String) == column) | column.is_null()
     return whole if bool(same.fill_null(False).all()) else column
 
 
-def table(
+def _table(
     data: bytes,
     path: PathText,
     separator: str,
@@ -64,11 +81,13 @@ def table(
     first_row: int,
     missing: tuple[str, ...] = MISSING[1:],
 ) -> pl.DataFrame:
-    """The table, columns of numbers as numbers and all others as text."""
     data = data.rstrip(b"\r\n")
     if len(separator.encode()) != 1:
         raise DataError(f"separator {separator!r} is not one byte", file=path, remedy='pass "," or ";" or "\\t"')
     names = _header(data, separator, path)
+    other = separator_of(data, separator)
+    if other != separator:
+        raise DataError(f"columns are separated by {other!r}", file=path, row=1, remedy=f"pass separator={other!r}")
     types = {name: kind for name, kind in types.items() if name in names}
     options: dict[str, Any] = {"separator": separator, "null_values": list(missing), "raise_if_empty": False}
 
@@ -92,6 +111,12 @@ def table(
         # polars fills short rows up in silence
         _refuse_ragged(data, separator, len(names), path, first_row)
     return found
+
+
+def separator_of(data: bytes, usual: str) -> str:
+    """The usual separator, or the one that the column names have instead of it."""
+    line = data.split(b"\n", 1)[0]
+    return usual if usual.encode() in line else next((one for one in ";\t,|" if one.encode() in line), usual)
 
 
 def _header(data: bytes, separator: str, path: PathText) -> list[str]:

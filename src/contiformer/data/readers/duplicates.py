@@ -51,7 +51,7 @@ def merge_rows(keys: Sequence[NDArray[Any]], values: NDArray[Any], policy: Polic
         totals = np.add.reduceat(np.where(seen, values, 0.0), first, axis=0, dtype=np.float64)
         counts = np.add.reduceat(seen, first, axis=0, dtype=np.int64)
         merged = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan).astype(values.dtype)
-        # one row alone stays exactly what it was
+        # a single row keeps its exact values
         merged[first == last] = values[first[first == last]]
         if np.isinf(merged).any():
             raise DataError("the mean of repeated values is infinite", remedy='pass duplicates="first" or "last"')

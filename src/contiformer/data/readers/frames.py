@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import DATES, TimeKind, as_datetimes, as_times, taken
+from contiformer.data.conversion import DATES, as_datetimes, as_times, taken
 from contiformer.data.errors import DataError, did_you_mean
 from contiformer.data.readers.categories import categories_in, expanded
 from contiformer.data.readers.columns import Place, as_polars, first, numbers, pick, times, words
@@ -374,28 +374,11 @@ def _parsed(text: str) -> dict[str, Any]:
         if description["format"] != _FORMAT:
             problem = f"the file has format {description['format']}, this version reads {_FORMAT}"
             raise DataError(problem, remedy="upgrade contiformer")
-        if not _makes_sense(Schema.from_dict(description["schema"]), description["types"]):
-            raise TypeError("names or types")
+        Schema.from_dict(description["schema"]).check_types()
+        if not all(isinstance(kind, str | None) for kind in description["types"].values()):
+            raise TypeError("types")
         return description
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"the description of the file is damaged ({error!r})", remedy="write the file again") from None
-
-
-def _makes_sense(schema: Schema, types: Any) -> bool:
-    names = (schema.channels, schema.static, schema.targets)
-    classes = () if schema.classes is None else schema.classes
-    return (
-        all(isinstance(some, tuple) and all(isinstance(name, str) for name in some) for some in names)
-        and isinstance(schema.units, tuple)
-        and all(isinstance(unit, str | None) for unit in schema.units)
-        and isinstance(classes, tuple)
-        and all(isinstance(label, str | int | float) for label in classes)
-        and isinstance(schema.dates, bool)
-        and isinstance(schema.time_unit, str | None)
-        and schema.time_kind in (None, *get_args(TimeKind))
-        and isinstance(schema.categories, tuple)
-        and isinstance(types, dict)
-        and all(isinstance(kind, str | None) for kind in types.values())
-    )

@@ -1,7 +1,7 @@
-"""JSON lines of events: one sequence per line.
+"""JSON lines of events: one sequence per line, or one list of sequences in a file.
 
 ``{"times": [0.5, 2.0], "types": [1, 0], "num_types": 2, "id": "a"}``; ``types``, ``num_types``, ``id``, ``label`` and
-``features`` may be missing.
+``features`` may be missing. The names of the EasyTPP files are read, too.
 """
 
 from __future__ import annotations
@@ -12,25 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from contiformer.data.errors import DataError, PathText
+from contiformer.data.errors import DataError, PathText, naming_file
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.files import read_text, write_text
 
+#: Our names by those of the EasyTPP files.
+_EASYTPP = {"time_since_start": "times", "type_event": "types", "dim_process": "num_types", "seq_idx": "id"}
 
-def json_lines(path: PathText) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line that is not empty."""
-    for row, line in enumerate(read_text(path).split("\n"), start=1):
+
+def _objects(path: PathText) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(row, object) of every line that is not empty, or (number, object) of one list."""
+    text = read_text(path)
+    is_list = text.lstrip().startswith("[")
+    for row, line in enumerate([text] if is_list else text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            problem = f"not JSON ({str(error)[:80]})"
-            raise DataError(problem, file=path, row=row, remedy="write one object per line") from None
-        if not isinstance(found, dict):
-            problem = f"a {type(found).__name__}, not an object"
-            raise DataError(problem, file=path, row=row, remedy='write {"times": [...]}')
-        yield row, found
+            problem, place = f"not JSON ({str(error)[:80]})", None if is_list else row
+            raise DataError(problem, row=place, remedy="write one object per line") from None
+        for number, one in enumerate(found, start=1) if is_list else [(row, found)]:
+            if not isinstance(one, dict):
+                problem = f"a {type(one).__name__}, not an object"
+                raise DataError(problem, row=number, remedy='write {"times": [...]}')
+            yield number, {_EASYTPP.get(str(name), str(name)): value for name, value in one.items()}
 
 
 def read_events(
@@ -38,40 +44,48 @@ def read_events(
 ) -> EventSet:
     """Event sequences from JSON lines, gzipped or not.
 
-    ``keep`` tells by its object whether a line is taken; others are counted. ``num_types`` is by default what the lines
-    say, or one more than the largest type.
+    ``keep`` tells by its object whether a sequence is taken; others are counted. By default ``num_types`` is what the
+    lines say, or one more than the largest type.
     """
-    sequences, stated, skipped, names = [], set(), 0, None
-    for row, found in json_lines(path):
-        if keep is not None and not keep(found):
-            skipped += 1
-            continue
+    with naming_file(path):
+        return _read(path, keep or (lambda _: True), num_types)
+
+
+def _read(path: PathText, keep: Callable[[dict[str, Any]], bool], num_types: int | None) -> EventSet:
+    sequences: list[EventSequence] = []
+    stated = names = None
+    skipped = 0
+    for row, found in _objects(path):
+        count = found.get("num_types")
+        if count is not None:
+            if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**31:
+                problem = f"num_types is {str(count)[:40]}"
+                raise DataError(problem, row=row, column="num_types", remedy="give a whole number")
+            if stated not in (None, count):
+                problem = f"num_types is {count}, and {stated} in the lines before"
+                raise DataError(problem, row=row, column="num_types", remedy="make them equal")
+            stated = count
         try:
+            if not keep(found):
+                skipped += 1
+                continue
             sequences.append(_sequence(found))
         except DataError as error:
-            raise DataError(error.problem, file=path, row=row, remedy=error.remedy) from None
-        if found.get("num_types") is not None:
-            stated.add(_count(found["num_types"], path, row))
+            raise DataError(error.problem, row=row, column=error.column, remedy=error.remedy) from None
         if found.get("type_names", names) != names and len(sequences) > 1:
-            raise DataError("type_names differ from those of the line before", file=path, row=row)
+            raise DataError("type_names differ from those of the line before", row=row)
         names = found.get("type_names", names)
-    if len(stated) > 1:
-        raise DataError(f"lines disagree on num_types: {sorted(stated)}", file=path, remedy="make them equal")
+    if skipped and not sequences:
+        raise DataError("there is no sequence of this part", remedy="this copy may be without it")
     if not sequences:
-        raise DataError("there are no sequences", file=path)
-    notes = {"sequences of other parts in the file": skipped}
-    total = num_types if num_types is not None else next(iter(stated), None)
+        raise DataError("there are no sequences")
+    total = stated if num_types is None else num_types
     try:
         named = None if names is None else [str(name) for name in names]
+        notes = {"sequences of other parts in the file": skipped}
         return EventSet(sequences, num_types=total, type_names=named, notes=notes)
-    except (DataError, TypeError) as error:
-        raise DataError(str(error), file=path) from None
-
-
-def _count(value: object, path: PathText, row: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise DataError(f"num_types is {str(value)[:40]}", file=path, row=row, remedy="give a whole number")
-    return value
+    except TypeError as error:
+        raise DataError(str(error)) from None
 
 
 def _sequence(found: dict[str, Any]) -> EventSequence:
@@ -89,7 +103,8 @@ def _sequence(found: dict[str, Any]) -> EventSequence:
     kinds = None if types is None else np.array(types, np.int64)
     name, label = found.get("id"), found.get("label")
     if not isinstance(name, str | int | None) or not isinstance(label, str | int | float | None):
-        raise DataError("id and label have to be words or numbers")
+        column = "label" if isinstance(name, str | int | None) else "id"
+        raise DataError("id and label have to be words or numbers", column=column)
     if features is not None and isinstance(features, list):
         features = [[np.nan if x is None else x for x in row] if isinstance(row, list) else row for row in features]
         width = found.get("num_features")

@@ -3,18 +3,20 @@
 A header of ``@keyword value`` lines, then ``@data``, then one case a line: dimensions separated by ``:``, values by
 ``,``, the label last. With ``@timeStamps true`` a value is ``(time,value)``, the time a number or an ISO datetime.
 
-Numbers of a regular file are parsed all at once. Whatever is not regular (an empty dimension, dimensions of different
-length, blanks in odd places, an error) is read again line by line, which is slower and knows the line.
+Numbers of a regular file are parsed all at once. Any other file (an empty dimension, dimensions of different length,
+blanks in odd places, an error) is read again line by line, which is slower and knows the line.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +26,7 @@ from jaxtyping import Float64, Int64
 from numpy.typing import NDArray
 
 from contiformer.data.conversion import as_times
-from contiformer.data.errors import DataError, PathText, did_you_mean, naming_file
+from contiformer.data.errors import DataError, PathText, did_you_mean, naming_file, shortened
 from contiformer.data.files import read_text
 from contiformer.data.readers.columns import guarded
 from contiformer.data.readers.duplicates import scatter, starts
@@ -80,23 +82,38 @@ class Header:
     metadata: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def labelled(self) -> bool:
-        """Whether cases end in a label."""
-        return self.classes is not None or self.numeric_labels
+    @cached_property
+    def known(self) -> dict[bytes, str]:
+        """The classes, by how they are written in a case."""
+        return {name.encode("utf-8", "surrogatepass"): name for name in self.classes or ()}
+
+    def split_label(self, line: bytes) -> tuple[bytes, Label | None]:
+        """The values of a case, and its label."""
+        if self.classes is None and not self.numeric_labels:
+            return line, None
+        values, colon, word = line.rpartition(b":")
+        if not colon:
+            raise DataError("there is no label", remedy="end the line with : and the label")
+        found = self.known.get(word.strip())
+        if found is not None:
+            return values, found
+        label = word.decode("utf-8", "surrogatepass").strip()
+        kind = "a number" if self.classes is None else "the class"
+        if label in ("", "?") or (self.classes is None and np.isnan(_number(label, "label"))):
+            raise DataError("the label is missing", remedy=f"end the line with : and {kind}")
+        if self.classes is None:
+            return values, _number(label, "label")
+        # the nearest of very many classes would take too long to find
+        few = len(self.classes) < 1000
+        near = did_you_mean(label[:100], self.classes) if few else f"see the {len(self.classes)} classes in the header"
+        raise DataError(f"the label {shortened(label)} is none of the classes in @classLabel", remedy=near)
 
 
 def read_header(text: str) -> tuple[Header, int]:
     """The header, and the position in the text where the cases start."""
-    header = Header()
+    header, lines = Header(), io.StringIO(text)
     given: dict[str, str] = {}
-    start, row = 0, 0
-    while "data" not in given:
-        if start >= len(text):
-            raise DataError("there is no @data", remedy="the file may be cut off, or is not in the .ts format")
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        line, start, row = text[start:end].strip(), end + 1, row + 1
+    for row, line in enumerate(map(str.strip, lines), start=1):
         if line.startswith("#"):
             header.metadata |= _parse_metadata(line[1:], row)
         elif line:
@@ -105,42 +122,49 @@ def read_header(text: str) -> tuple[Header, int]:
                 problem = f"@{keyword} again, after line {header.rows[keyword]}"
                 raise DataError(problem, row=row, remedy="keep one of them")
             given[keyword], header.rows[keyword] = value, row
-    _interpret(header, given)
-    return header, start
+            if keyword == "data":
+                _interpret(header, given)
+                return header, lines.tell()
+    raise DataError("there is no @data", remedy="the file may be cut off, or is not in the .ts format")
 
 
 def _keyword(line: str, row: int) -> tuple[str, str]:
     if not line.startswith("@"):
-        problem = f"{_shortened(line)} is no header line"
+        problem = f"{shortened(line)} is no header line"
         raise DataError(problem, row=row, remedy="put @data on a line of its own before the cases")
     word, *rest = line[1:].split(maxsplit=1) or [""]
     if word.lower() not in _KEYWORDS:
         remedy = did_you_mean(word[:100], _KEYWORDS.values())
-        raise DataError(f"unknown keyword {_shortened('@' + word)}", row=row, remedy=remedy)
+        raise DataError(f"unknown keyword {shortened('@' + word)}", row=row, remedy=remedy)
     return _KEYWORDS[word.lower()], rest[0] if rest else ""
 
 
 def _interpret(header: Header, given: dict[str, str]) -> None:
     rows = header.rows
 
-    def boolean(keyword: str) -> bool | None:
-        return _boolean(given[keyword], keyword, rows[keyword]) if keyword in given else None
+    def boolean(keyword: str, value: str | None = None) -> bool | None:
+        word = given.get(keyword) if value is None else value
+        if word is not None and word.lower() not in ("true", "false"):
+            raise DataError(f"@{keyword} is {shortened(word)}", row=rows[keyword], remedy="write true or false")
+        return None if word is None else word.lower() == "true"
 
     def count(keyword: str) -> int | None:
-        value = given.get(keyword)
-        if value is None:
+        word = given.get(keyword)
+        if word is None:
             return None
-        if not (value.isascii() and value.isdecimal() and len(value) < 19 and int(value) > 0):
-            problem = f"@{keyword} is {_shortened(value)}"
+        if not (word.isascii() and word.isdecimal() and len(word) < 19 and int(word) > 0):
+            problem = f"@{keyword} is {shortened(word)}"
             raise DataError(problem, row=rows[keyword], remedy="write a whole number from 1 on")
-        return int(value)
+        return int(word)
 
     header.time_stamps = boolean("timeStamps") or False
     header.missing, header.equal_length = boolean("missing"), boolean("equalLength")
     header.dimensions, header.length = count("dimensions"), count("seriesLength")
     header.numeric_labels = boolean("targetLabel") or False
     if "classLabel" in given:
-        header.classes = _classes(given["classLabel"], rows["classLabel"])
+        labelled, *names = given["classLabel"].split() or [""]
+        if boolean("classLabel", labelled):
+            header.classes = _distinct(names, rows["classLabel"])
     elif "targetLabel" not in given:
         problem = "neither @classLabel nor @targetLabel is there"
         raise DataError(problem, row=rows["data"], remedy='add "@classLabel false" where cases have no label')
@@ -155,42 +179,25 @@ def _interpret(header: Header, given: dict[str, str]) -> None:
         header.length = None
 
 
-def _boolean(value: str, keyword: str, row: int) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise DataError(f"@{keyword} is {_shortened(value)}", row=row, remedy="write true or false")
-    return value.lower() == "true"
-
-
-def _classes(value: str, row: int) -> tuple[str, ...] | None:
-    labelled, *names = value.split() or [""]
-    if not _boolean(labelled, "classLabel", row):
-        return None
+def _distinct(names: list[str], row: int) -> tuple[str, ...]:
+    """The classes, each of them listed once."""
     if not names:
         raise DataError("@classLabel true names no class", row=row, remedy="list the classes after true")
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
-        raise DataError(f"@classLabel lists {_shortened(twice)} twice", row=row, remedy="list every class once")
+        raise DataError(f"@classLabel lists {shortened(twice)} twice", row=row, remedy="list every class once")
     return tuple(names)
 
 
-def _list_of(kinds: Any) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list) and all(isinstance(each, kinds) for each in value)
-
-
-_METADATA_TYPES: dict[str, Callable[[Any], bool]] = {
-    "channels": _list_of(str),
-    "units": _list_of(str | None),
-    "ids": _list_of(str | int | None),
-    "dates": lambda value: isinstance(value, bool),
-    "time_unit": lambda value: isinstance(value, str),
-}
-
-
-def is_metadata(found: object) -> bool:
+def is_metadata(found: Any) -> bool:
     """Whether this is a mapping of the known entries, each of its type."""
-    return isinstance(found, dict) and all(
-        name in _METADATA_TYPES and _METADATA_TYPES[name](value) for name, value in found.items()
-    )
+    try:
+        known, ids = {name: found[name] for name in found if name != "ids"}, found.get("ids", [])
+        Schema.from_dict(known).check_types()
+    except (TypeError, AttributeError):
+        return False
+    right = isinstance(ids, list) and all(isinstance(name, str | int | None) for name in ids)
+    return right and set(known) <= {"channels", "units", "dates", "time_unit"}
 
 
 def _parse_metadata(comment: str, row: int) -> dict[str, Any]:
@@ -219,22 +226,10 @@ def _cases(text: str, start: int, data_row: int) -> tuple[list[int], list[bytes]
 
 def _read_at_once(lines: list[bytes], header: Header) -> SeriesSet | None:
     """All cases of a regular file; None where any of it is not as regular as it looks."""
-    labels: list[Label] = []
-    bodies = lines
-    if header.labelled:
-        parts = [line.rpartition(b":") for line in lines]
-        bodies = [part[0] for part in parts]
-        if header.classes is None:
-            try:
-                labels = [_target(part[2].decode("utf-8", "surrogatepass")) for part in parts]
-            except DataError:
-                return None
-        else:
-            known = {name.encode("utf-8", "surrogatepass"): name for name in header.classes}
-            found = [known.get(part[2].strip()) for part in parts]
-            labels = [name for name in found if name is not None]
-            if len(labels) < len(lines):
-                return None
+    try:
+        bodies, labels = zip(*map(header.split_label, lines), strict=True)
+    except DataError:
+        return None
     read = _parse_regular(bodies)
     if read is None:
         return None
@@ -242,10 +237,16 @@ def _read_at_once(lines: list[bytes], header: Header) -> SeriesSet | None:
     wanted = header.length or (lengths[0] if header.equal_length else None)
     if header.dimensions not in (None, channels) or (wanted is not None and bool((lengths != wanted).any())):
         return None
-    return _assembled(_regular_cases(values, lengths, channels), labels, header, {}, values)
+    ends = np.cumsum(lengths)
+    clock = (np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)).astype(np.float64)
+    cases = [
+        (clock[end - length : end], values[(end - length) * channels : end * channels].reshape(channels, length).T)
+        for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
+    ]
+    return _assembled(cases, labels, header, {}, values)
 
 
-def _parse_regular(bodies: list[bytes]) -> tuple[Float64[np.ndarray, " n"], Int64[np.ndarray, " cases"], int] | None:
+def _parse_regular(bodies: Sequence[bytes]) -> tuple[NDArray[np.float64], Int64[np.ndarray, " cases"], int] | None:
     """Values (by case, then dimension), lengths and dimensions; None unless dimensions of a case have one length."""
     text = b"\n".join(bodies)
     marks = text.translate(None, b"0123456789+-.eE")
@@ -270,7 +271,7 @@ def _parse_regular(bodies: list[bytes]) -> tuple[Float64[np.ndarray, " n"], Int6
 
 
 def _parse_numbers(text: bytes, count: int) -> Float64[np.ndarray, " count"] | None:
-    """That many finite numbers or NaN, separated by commas; None if the text is anything else."""
+    """Parse ``count`` finite numbers or NaN, separated by commas; None if the text is anything else."""
     options: dict[str, Any] = {"has_header": False, "eol_char": ",", "separator": ";", "schema": {"value": pl.Float64}}
     try:
         column = guarded(lambda: pl.read_csv(text, **options), None).to_series()
@@ -281,28 +282,12 @@ def _parse_numbers(text: bytes, count: int) -> Float64[np.ndarray, " count"] | N
     return column.to_numpy(writable=True)
 
 
-def _regular_cases(
-    values: Float64[np.ndarray, " n"], lengths: Int64[np.ndarray, " cases"], channels: int
-) -> list[_Case]:
-    """Times 0, 1, ... and values of each case, from the values case by case and channel by channel."""
-    cases, length = len(lengths), int(lengths[0])
-    if np.all(lengths == length):
-        clocks = np.tile(np.arange(length, dtype=np.float64), (cases, 1))
-        return list(zip(clocks, values.reshape(cases, channels, length).transpose(0, 2, 1), strict=True))
-    ends = np.cumsum(lengths)
-    clock = (np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)).astype(np.float64)
-    return [
-        (clock[end - length : end], values[(end - length) * channels : end * channels].reshape(channels, length).T)
-        for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
-    ]
-
-
 def _read_line_by_line(rows: list[int], lines: list[bytes], header: Header) -> SeriesSet:
-    """The same as at once, for any file; knows the line of an error."""
+    """Any file; knows the line of an error."""
     parser = _LineParser(header)
     for row, line in zip(rows, lines, strict=True):
         try:
-            parser.add(line.decode("utf-8", "surrogatepass"))
+            parser.add(line)
         except DataError as error:
             raise DataError(error.problem, row=row, column=error.column, remedy=error.remedy) from None
     return parser.finished()
@@ -315,28 +300,20 @@ class _LineParser:
         self.header = header
         self.channels = header.dimensions
         self.length = header.length
-        self.labels: list[Label] = []
+        self.labels: list[Label | None] = []
         self.counts: list[int] = []
         self.times: list[NDArray[np.float64]] = []
         self.values: list[float] = []
         self.kind: str | None = None
-        self.known = frozenset(header.classes or ())
 
-    def add(self, line: str) -> None:
+    def add(self, line: bytes) -> None:
         """Parse one case."""
-        body = line
-        if self.header.labelled:
-            body, colon, label = line.rpartition(":")
-            if not colon:
-                raise DataError("there is no label", remedy="end the line with : and the label")
-            self.labels.append(self._label(label.strip()))
-        if self.header.time_stamps:
-            counts = self._timed(body)
-        else:
-            fields = [_fields(text) for text in body.split(":")]
-            counts = list(map(len, fields))
-            self.times += [np.arange(count, dtype=np.float64) for count in counts]
-            self.values += [_number(text, f"dimension {d}") for d, values in enumerate(fields, 1) for text in values]
+        body, label = self.header.split_label(line)
+        texts, times = self._fields(body.decode("utf-8", "surrogatepass"))
+        counts = list(map(len, texts))
+        self.labels.append(label)
+        self.times += times
+        self.values += [_number(text, f"dimension {d}") for d, values in enumerate(texts, 1) for text in values]
         self.channels = self.channels or len(counts)
         if len(counts) != self.channels:
             problem = f"{len(counts)} dimensions instead of {self.channels}"
@@ -350,47 +327,34 @@ class _LineParser:
             raise DataError(problem, column=f"dimension {bad + 1}", remedy=remedy)
         self.counts += counts
 
-    def _label(self, text: str) -> Label:
-        classes = self.header.classes
-        if classes is None:
-            return _target(text)
-        if text in self.known:
-            return text
-        if text in ("", "?"):
-            raise DataError("the label is missing", remedy="end the line with : and the class")
-        # the nearest of very many classes would take too long to find
-        few = len(classes) < 1000
-        near = did_you_mean(text[:100], classes) if few else f"see the {len(classes)} classes in the header"
-        raise DataError(f"the label {_shortened(text)} is none of the classes in @classLabel", remedy=near)
-
-    def _timed(self, body: str) -> list[int]:
+    def _fields(self, body: str) -> tuple[list[list[str]], list[NDArray[np.float64]]]:
+        """Values and times of each dimension."""
+        shown = _PAIR.sub("p", body) if self.header.time_stamps else body
+        texts = [[part.strip() for part in text.split(",")] if text.strip() else [] for text in shown.split(":")]
+        if not self.header.time_stamps:
+            return texts, [np.arange(len(values), dtype=np.float64) for values in texts]
         pairs = _PAIR.findall(body)
-        fields = [_fields(text) for text in _PAIR.sub("p", body).split(":")]
-        counts = list(map(len, fields))
-        odd = next((text for texts in fields for text in texts if text != "p"), None)
-        if sum(counts) != len(pairs) or odd is not None:
-            odd = body if odd is None else odd
-            problem = f"{_shortened(odd)} where (time,value) should be"
+        odd = next((text for values in texts for text in values if text != "p"), None)
+        if sum(map(len, texts)) != len(pairs) or odd is not None:
+            problem = f"{shortened(body if odd is None else odd)} where (time,value) should be"
             raise DataError(problem, remedy="write (time,value),(time,value) or say @timeStamps false")
-        self.times.append(self._stamps([time.strip() for time, _ in pairs]))
-        of_dimension = np.repeat(np.arange(1, len(counts) + 1), counts).tolist()
-        self.values += [_number(v.strip(), f"dimension {d}") for (_, v), d in zip(pairs, of_dimension, strict=True)]
-        return counts
+        values = iter(value.strip() for _, value in pairs)
+        return [[next(values) for _ in dimension] for dimension in texts], [self._stamps([time for time, _ in pairs])]
 
     def _stamps(self, texts: list[str]) -> NDArray[np.float64]:
         times: list[Any]
         if not texts:
             return np.zeros(0)
         try:
-            times = [_plain_float(text) for text in texts]
+            times = [_plain_float(text.strip()) for text in texts]
             kinds = ["numbers"] * len(times)
         except ValueError:
-            times = [_datetime(text) for text in texts]
+            times = [_datetime(text.strip()) for text in texts]
             kinds = ["dates without zone" if time.tzinfo is None else "dates with zone" for time in times]
         self.kind = self.kind or kinds[0]
         for text, kind in zip(texts, kinds, strict=True):
             if kind != self.kind:
-                problem = f"the time {_shortened(text)} is one of {kind}, those before were {self.kind}"
+                problem = f"the time {shortened(text)} is one of {kind}, those before were {self.kind}"
                 raise DataError(problem, remedy="use one kind only")
         return as_times(times)
 
@@ -433,7 +397,7 @@ def _on_union(
 
 
 def _assembled(
-    cases: list[_Case], labels: Sequence[Label], header: Header, notes: dict[str, int], values: NDArray[np.float64]
+    cases: list[_Case], labels: Sequence[Label | None], header: Header, notes: dict[str, int], values: NDArray[Any]
 ) -> SeriesSet:
     """The set, with channel names and ids from the metadata where there are some."""
     channels = cases[0][1].shape[1]
@@ -446,30 +410,18 @@ def _assembled(
         if said != there:
             problem = f"the comment of contiformer has {said} {name}, the data have {there}"
             raise DataError(problem, remedy="remove the comment")
-    each: Sequence[Label | None] = labels or [None] * len(cases)
     series = [
         Series(times, matrix, label=label, id=name)
-        for (times, matrix), label, name in zip(cases, each, ids, strict=True)
+        for (times, matrix), label, name in zip(cases, labels, ids, strict=True)
     ]
     return SeriesSet(series, schema=schema, notes=notes)
-
-
-def _fields(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")] if text.strip() else []
-
-
-def _target(text: str) -> float:
-    value = _number(text.strip() or "?", "label")
-    if np.isnan(value):
-        raise DataError("the label is missing", remedy="end the line with : and a number")
-    return value
 
 
 def _datetime(text: str) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        problem = f"the time {_shortened(text)} is neither a number nor an ISO datetime"
+        problem = f"the time {shortened(text)} is neither a number nor an ISO datetime"
         raise DataError(problem, remedy="write 12.5 or 2024-05-01T13:45:00") from None
 
 
@@ -487,12 +439,8 @@ def _number(text: str, column: str) -> float:
     try:
         value = _plain_float(text)
     except ValueError:
-        shown = f"{_shortened(text)} is not a number" if text else "there is nothing between two separators"
+        shown = f"{shortened(text)} is not a number" if text else "there is nothing between two separators"
         raise DataError(shown, column=column, remedy="write ? for a missing value") from None
     if np.isinf(value):
-        raise DataError(f"{_shortened(text)} is infinite", column=column, remedy="write ? for a missing value")
+        raise DataError(f"{shortened(text)} is infinite", column=column, remedy="write ? for a missing value")
     return value
-
-
-def _shortened(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:30]}...")

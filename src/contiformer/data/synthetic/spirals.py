@@ -84,11 +84,9 @@ class Spirals:
     b: Float[Tensor, " n"]
 
     def __len__(self) -> int:
-        """The number of spirals."""
         return len(self.times)
 
     def __getitem__(self, index: slice | list[int] | Int[Tensor, " m"] | Bool[Tensor, " n"]) -> Spirals:
-        """The spirals at the given positions."""
         return Spirals(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
     def in_unit_box(self) -> Spirals:
@@ -133,16 +131,16 @@ def generate_spirals(
     """
     candidates = n_times // 2 if observe == "first half" else n_times
     if n < 1:
-        raise ValueError(f"n must be positive, got {n}")
+        raise DataError(f"n must be positive, got {n}")
     if not 1 <= points <= candidates:
-        raise ValueError(f"points must be from 1 to {candidates}, the number of times to choose from, got {points}")
+        raise DataError(f"points must be from 1 to {candidates}, the number of times to choose from, got {points}")
     if not (alpha >= 0 and noise >= 0):
-        raise ValueError(f"alpha and noise are standard deviations and cannot be negative, got {alpha} and {noise}")
+        raise DataError(f"alpha and noise are standard deviations and cannot be negative, got {alpha} and {noise}")
     if not end > LAST_ANGLE:
         singular = f"the last angle 6π = {LAST_ANGLE:.4f}, where the curve is singular"
-        raise ValueError(f"end must be beyond {singular}, got {end}")
+        raise DataError(f"end must be beyond {singular}, got {end}")
     if kind not in get_args(SpiralKind):
-        raise ValueError(f"kind must be one of {get_args(SpiralKind)}, got {kind!r}")
+        raise DataError(f"kind must be one of {get_args(SpiralKind)}, got {kind!r}")
     generator = torch.Generator().manual_seed(seed)
     a = alpha * torch.randn(n, generator=generator)
     b = 0.3 + alpha * torch.randn(n, generator=generator)
@@ -196,10 +194,7 @@ def spiral_set(
             raise DataError(f"no option {name!r} of spirals", remedy=did_you_mean(name, known))
     chosen = {**PRESETS[preset], **options}
     by_preset = chosen.pop("unit_box", False)
-    try:
-        spirals = generate_spirals(n, seed=seed, **chosen)
-    except ValueError as error:
-        raise DataError(str(error)) from None
+    spirals = generate_spirals(n, seed=seed, **chosen)
     spirals = spirals.in_unit_box() if (by_preset if unit_box is None else unit_box) else spirals
     classes = ("counter-clockwise", "clockwise")
     series = [

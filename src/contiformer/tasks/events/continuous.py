@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
 from contiformer.data.batch import Batch, EventBatch
 from contiformer.data.scaling import EventScaling
 from contiformer.tasks.events.encoder import APART, EventEncoder
-from contiformer.tasks.events.intensities import inverse_softplus, log_soft, mean_rates, soft
+from contiformer.tasks.events.intensities import SoftplusRates, inverse_softplus, mean_rates
 from contiformer.tasks.events.intensity import IntensityModel, Memory, PerEvent, PerMoment, PerType
 
 #: Scales of the elapsed time that the intensity sees, in mean waits.
@@ -18,7 +19,7 @@ _SCALES = (0.01, 0.1, 1.0, 10.0)
 _AT_ONCE = 2**16
 
 
-class ContinuousModel(IntensityModel):
+class ContinuousModel(SoftplusRates, IntensityModel):
     """``λ_k(t) = β_k softplus((w_k·(LN(h(t)) + E φ(t - t_j)) + b_k) / β_k)`` with the backbone's state h at t itself.
 
     The history of h(t) is all events before t; ``φ(s) = log(1 + s / c)`` for a few scales c lets the intensity change
@@ -45,7 +46,6 @@ class ContinuousModel(IntensityModel):
 
     @property
     def longest_span(self) -> float:
-        """The backbone's."""
         return self.encoder.backbone.longest_span
 
     def remember(self, events: EventBatch) -> Memory:
@@ -57,7 +57,7 @@ class ContinuousModel(IntensityModel):
         wait = torch.where(known, after - events.times, torch.inf)
         return Memory({"time": tokens.times, "row": row, "wait": wait}, tokens)
 
-    def _inside(self, memory: Memory, elapsed: PerMoment) -> PerType:
+    def inside(self, memory: Memory, elapsed: PerMoment) -> PerType:
         gone = elapsed.detach().to(memory["time"].dtype).clamp(max=self.encoder.span)
         # after this event and before the next one, also where all three are at one time
         at = memory["time"].unsqueeze(-1) + gone / self.encoder.span + APART / 2
@@ -68,7 +68,7 @@ class ContinuousModel(IntensityModel):
             at = torch.minimum(at, last.unsqueeze(-1))
             states = self.encoder.backbone(memory.whole, at.flatten(1)).unflatten(1, at.shape[1:])
         recent = torch.log1p(elapsed.unsqueeze(-1) / self.scales.to(elapsed.dtype)) @ self.elapsed
-        return self.linear(self.norm(states) + recent)
+        return self.linear(self.norm(states) + recent) / self.log_softness.exp()
 
     def _alone(self, memory: Memory, at: Tensor) -> Float[Tensor, "batch events moments d"]:
         """Each event's history by itself."""
@@ -89,14 +89,6 @@ class ContinuousModel(IntensityModel):
             parts.append(self.encoder.backbone(history, moments[first : first + size]))
         return torch.cat(parts).unflatten(0, (batch, rows))
 
-    def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """See the class."""
-        return soft(self._inside(memory, elapsed), self.log_softness)
-
-    def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Without underflow."""
-        return log_soft(self._inside(memory, elapsed), self.log_softness)
-
     def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:
         """By Cauchy and Schwarz: a normalised state is no longer than √d, and every φ lies between its two ends.
 
@@ -108,4 +100,5 @@ class ContinuousModel(IntensityModel):
         ends = torch.log1p(torch.stack([low, high], -1).unsqueeze(-1) / self.scales.to(low.dtype))
         pull = self.elapsed @ weight.T
         recent = (ends.unsqueeze(-1) * pull).amax(2).sum(-2)
-        return soft(most + recent, self.log_softness).sum(-1)
+        softness = self.log_softness.exp()
+        return (softness * softplus((most + recent) / softness)).sum(-1)

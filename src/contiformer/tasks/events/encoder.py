@@ -79,5 +79,4 @@ class EventEncoder(nn.Module):
         return times / self.span + APART * torch.arange(times.shape[1], device=times.device, dtype=times.dtype)
 
     def forward(self, events: EventBatch) -> Float[Tensor, "batch events d"]:
-        """States after each event."""
         return self.backbone(self.tokens(events))

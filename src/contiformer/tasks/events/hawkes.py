@@ -62,7 +62,7 @@ class HawkesModel(IntensityModel):
         # SciPy's optimisers take half a second to import
         from contiformer.tasks.events.hawkes_fit import fit_hawkes  # noqa: PLC0415
 
-        self.load_state_dict(fit_hawkes(training, decay=self.decay, errors=False).model.state_dict())
+        self.load_state_dict(fit_hawkes(training, decay=self.decay).model.state_dict())
         return True
 
     @classmethod
@@ -96,7 +96,6 @@ class HawkesModel(IntensityModel):
         return self
 
     def remember(self, events: EventBatch) -> Memory:
-        """``R_i``, by the recursion."""
         alpha, beta, K = self.alpha, self.beta, self.num_types
         if not events.times.shape[1]:
             return Memory({"excitation": alpha.new_zeros(len(events), 0, *beta.shape)})
@@ -114,11 +113,9 @@ class HawkesModel(IntensityModel):
         return Memory({"excitation": torch.stack(rows, 1)})
 
     def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """See the class."""
         return self.mu + self._caused(memory, elapsed, integrated=False)
 
     def integral(self, memory: Memory, elapsed: PerMoment) -> PerMoment:
-        """In closed form."""
         return self.mu.sum() * elapsed + self._caused(memory, elapsed, integrated=True).sum(-1)
 
     def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:
@@ -141,5 +138,4 @@ class HawkesModel(IntensityModel):
         return result
 
     def extra_repr(self) -> str:
-        """Types and their decays."""
         return f"num_types={self.num_types}, decay={self.decay!r}"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.scaling import EventScaling
 from contiformer.tasks.events.hawkes import Decay, HawkesModel
@@ -24,10 +23,6 @@ _LEAST_ALPHA, _MOST_BETA = 1e-6, 1e3
 _LEAST_BETA = 0.1
 #: Decays that are tried as a start.
 _STARTS = (0.1, 0.5, 2.0, 10.0)
-#: Standard errors take the inverse of a matrix of this size at most.
-_MOST_ERRORS = 150
-#: Pairs of events in one sequence, at most (16 bytes each).
-_MOST_PAIRS = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -39,9 +34,6 @@ class HawkesFit:
         log_likelihood: of the training data in scaled time: the sum over all events but the first of each sequence.
         events: their number.
         converged, message: whether no step improved it further, and why the search ended.
-        mu_error, alpha_error, beta_error: standard errors from the observed information, in the shapes of the
-            parameters (one number for a shared β); NaN where a parameter lies on a bound or is not determined by the
-            data; None where there are too many parameters.
     """
 
     model: HawkesModel
@@ -49,27 +41,23 @@ class HawkesFit:
     events: int
     converged: bool
     message: str
-    mu_error: Float64[np.ndarray, " types"] | None = None
-    alpha_error: Float64[np.ndarray, "types types"] | None = None
-    beta_error: Array | None = None
 
 
 def fit_hawkes(
-    data: EventSet, *, decay: Decay = "pair", max_iterations: int = 5000, tolerance: float = 1e-6, errors: bool = True
+    data: EventSet, *, decay: Decay = "pair", max_iterations: int = 5000, tolerance: float = 1e-6
 ) -> HawkesFit:
     """The parameters of :class:`HawkesModel` that make the sequences most likely, by L-BFGS-B in float64.
 
     The search is over logarithms of the parameters. It begins at moments: half of each type's mean rate without a
     cause, the other half caused by the type of the event right before, in the proportions of the data, with the best of
-    a few decays. The likelihood is not concave in β, so a better maximum may exist. With a decay for each pair of types
-    time and memory grow with the square of a sequence's length.
+    a few decays. The likelihood is not concave in β, so a better maximum may exist.
 
     Bounds keep it defined on sparse data: ``μ_k`` is at least half an event in all the time observed, α at least 1e-6
     per mean wait, and β at least 0.1 over the longest sequence and at most 1e3 per mean wait. Stability, a spectral
     radius of α/β below 1, is not required: a long simulation may explode.
 
     ``data`` are scaled sequences. The search ends at a slope of ``tolerance``, per event and per logarithm of a
-    parameter. With ``errors`` there are standard errors, where there are few enough parameters.
+    parameter.
     """
     scaling = EventScaling.fit(data)
     likelihood = _Likelihood(data, shared=decay == "shared")
@@ -85,31 +73,8 @@ def fit_hawkes(
         )
     mu, alpha, beta = likelihood.parameters(found.x)
     model = HawkesModel(scaling, decay=decay).double().set(mu, alpha, beta)
-    fit = (model, -float(found.fun) * likelihood.events, likelihood.events, bool(found.success), str(found.message))
-    if not errors or len(found.x) > _MOST_ERRORS:
-        return HawkesFit(*fit)
-    return HawkesFit(*fit, *likelihood.split(_errors(likelihood, found.x, bounds) * np.exp(found.x)))
-
-
-def _errors(likelihood: _Likelihood, x: Array, bounds: Array) -> Array:
-    """Standard errors of the logarithms: the root of the diagonal of the inverse information."""
-    free = np.flatnonzero((x > bounds[:, 0] + 1e-6) & (x < bounds[:, 1] - 1e-6))
-    step = 1e-4
-    rows = []
-    for which in free:
-        move = np.zeros_like(x)
-        move[which] = step
-        rows.append((likelihood(x + move)[1] - likelihood(x - move)[1])[free] / (2 * step))
-    result = np.full_like(x, np.nan)
-    if not rows:
-        return result
-    information = likelihood.events * (np.array(rows) + np.array(rows).T) / 2
-    try:
-        variance = np.diag(np.linalg.inv(information))
-    except np.linalg.LinAlgError:
-        return result
-    result[free] = np.sqrt(np.where(variance > 0, variance, np.nan))
-    return result
+    total = -float(found.fun) * likelihood.events
+    return HawkesFit(model, total, likelihood.events, bool(found.success), str(found.message))
 
 
 class _Likelihood:
@@ -134,20 +99,16 @@ class _Likelihood:
                 left[kind].append(times[-1] - times[types == kind])
             self.time += times[-1] - times[0]
             self.longest = max(self.longest, times[-1] - times[0])
-        self.sums = (ChainSums if shared else PairSums)(sequences, K)
+        self.sums = EarlierEvents(sequences, K)
         self.events = len(self.sums.kinds)
         self.left = [np.concatenate([*x, np.zeros(0)]) for x in left]
         self.counts = np.bincount(self.sums.kinds, minlength=K)
 
-    def split(self, x: Array) -> tuple[Array, Array, Array]:
-        """[K], [K, K], and [K, K] or a number."""
-        K = self.K
-        mu, alpha, beta = np.split(x, [K, K + K * K])
-        return mu, alpha.reshape(K, K), beta.reshape(() if self.shared else (K, K))
-
     def parameters(self, x: Array) -> tuple[Array, Array, Array]:
-        """μ, α and β."""
-        return self.split(np.exp(x))
+        """μ [K], α [K, K], and β [K, K] or a number."""
+        K = self.K
+        mu, alpha, beta = np.split(np.exp(x), [K, K + K * K])
+        return mu, alpha.reshape(K, K), beta.reshape(() if self.shared else (K, K))
 
     def start(self, beta: float) -> Array:
         """By moments, see :func:`fit_hawkes`."""
@@ -159,7 +120,7 @@ class _Likelihood:
         return np.log(np.concatenate([rates / 2, (beta * caused / 2).ravel(), decay]))
 
     def bounds(self) -> Float64[np.ndarray, "parameters 2"]:
-        """Of the logarithms."""
+        """Lower and upper bounds of the logarithms."""
         unit, K = self.time / self.events, self.K
         sizes = (K, K * K, 1 if self.shared else K * K)
         least = np.repeat([0.5 / self.time, _LEAST_ALPHA / unit, _LEAST_BETA / self.longest], sizes)
@@ -168,7 +129,6 @@ class _Likelihood:
         return np.log(np.stack([least, most], 1))
 
     def __call__(self, x: Array) -> tuple[float, Array]:
-        """Value and slope."""
         K = self.K
         mu, alpha, beta = self.parameters(x)
         wide = np.broadcast_to(beta, (K, K))
@@ -198,49 +158,16 @@ class EventTerm(NamedTuple):
     by_beta: Float64[np.ndarray, "types types"] | float
 
 
-class PairSums:
-    """Over all pairs of events of a sequence, each pair of types with its own decay: time and memory are quadratic.
+class EarlierEvents:
+    """Sums over the earlier events of each sequence by Ozaki's recursion: time and memory grow with the length.
+
+    ``R_i[k, j] = Σ e^{-β[k, j] a}`` over the ages a of the earlier events of type j, and ``S_i[k, j] = Σ a e^{-β a}``.
+    An event later by d these are ``e^{-β d} R`` and ``e^{-β d} (S + d R)``. With one decay for all, R and S have one
+    row k. All sequences go step by step together, the longest first.
 
     Attributes:
         kinds: the type of each event but the first of a sequence, in an order of its own.
         seen: whether type j ever came before type k in a sequence, [k, j].
-    """
-
-    def __init__(self, sequences: list[EventSequence], num_types: int) -> None:
-        pairs = sum(len(s) * (len(s) - 1) // 2 for s in sequences)
-        if pairs > _MOST_PAIRS:
-            raise DataError(f"sequences with {pairs:.3g} pairs of events", remedy="cut the sequences into shorter ones")
-        K = self.num_types = num_types
-        rows, codes, ages, kinds = [], [], [], []
-        events = 0
-        for sequence in sequences:
-            times, types = sequence.times, sequence.types
-            late, early = np.tril_indices(len(sequence), -1)
-            rows.append((late + (events - 1)).astype(np.int32))
-            codes.append((types[late] * K + types[early]).astype(np.int32))
-            ages.append(times[late] - times[early])
-            kinds.append(types[1:])
-            events += len(sequence) - 1
-        self.rows, self.codes, self.ages, self.kinds = (np.concatenate(x) for x in (rows, codes, ages, kinds))
-        self.seen = np.bincount(self.codes, minlength=K * K).reshape(K, K) > 0
-
-    def __call__(self, mu: Array, alpha: Array, beta: Array) -> EventTerm:
-        """``Σ_j α e^{-β a_ij}`` with ages ``a_ij = t_i - t_j``."""
-        K = self.num_types
-        part = alpha.ravel()[self.codes] * np.exp(-beta.ravel()[self.codes] * self.ages)
-        rate = mu[self.kinds] + np.bincount(self.rows, part, len(self.kinds))
-        part /= rate[self.rows]
-        by_alpha = np.bincount(self.codes, part, K * K).reshape(K, K)
-        by_beta = -beta * np.bincount(self.codes, part * self.ages, K * K).reshape(K, K)
-        return EventTerm(rate, by_alpha, by_beta)
-
-
-class ChainSums:
-    """With one decay for all, by Ozaki's recursion: time grows with the length.
-
-    ``R_i[j] = Σ e^{-β a}`` over the earlier events of type j, and ``S_i[j] = Σ a e^{-β a}``. An event later by d these
-    are ``e^{-β d} R`` and ``e^{-β d} (S + d R)``. All sequences go step by step together, the longest first. The
-    attributes are those of :class:`PairSums`.
     """
 
     def __init__(self, sequences: list[EventSequence], num_types: int) -> None:
@@ -256,29 +183,34 @@ class ChainSums:
         self.kinds = np.concatenate(self.steps)
         self.rows = np.eye(num_types)
         self.seen = np.zeros((num_types, num_types), dtype=bool)
-        for kind, counts, _ in self._earlier(0.0):
+        for kind, counts, _ in self._sums(np.zeros(())):
             self.seen |= self.rows[kind].T @ counts > 0
 
     def __call__(self, mu: Array, alpha: Array, beta: Array) -> EventTerm:
-        """``Σ_j α[k_i, j] R_i[j]``."""
-        decay, rates = float(beta), []
+        """The rates ``μ_k + Σ_j α[k, j] R_i[k, j]`` with ``k = k_i``, and the slopes; β is [K, K] or a number."""
+        rates = []
         by_alpha, by_beta = np.zeros_like(alpha), np.zeros_like(alpha)
-        for kind, R, S in self._earlier(decay):
+        for kind, R, S in self._sums(beta):
             rate = mu[kind] + np.einsum("ij,ij->i", alpha[kind], R)
             share = (self.rows[kind] / rate[:, None]).T
             by_alpha += share @ R
             by_beta += share @ S
             rates.append(rate)
-        return EventTerm(np.concatenate(rates), alpha * by_alpha, -decay * float((alpha * by_beta).sum()))
+        by_decay = -beta * alpha * by_beta
+        return EventTerm(np.concatenate(rates), alpha * by_alpha, by_decay if beta.ndim else float(by_decay.sum()))
 
-    def _earlier(self, decay: float) -> Iterator[tuple[NDArray[np.int64], Array, Array]]:
-        """Types, R and S of the second events, of the third and so on; what R and S are kept in is used again."""
-        R, S = (np.zeros((len(self.waits[0]), self.num_types)) for _ in range(2))
+    def _sums(self, beta: Array) -> Iterator[tuple[NDArray[np.int64], Array, Array]]:
+        """Types and their rows of R and S of the second events, of the third and so on; views that are used again."""
+        K, decay = self.num_types, beta.ravel()
+        rows = K if beta.ndim else 1
+        R, S = (np.zeros((len(self.waits[0]), rows * K)) for _ in range(2))
         for wait, before, kind in zip(self.waits, self.before, self.steps, strict=True):
-            R, S = R[: len(wait)], S[: len(wait)]
-            R[np.arange(len(wait)), before] += 1
-            faded = np.exp(-decay * wait)[:, None]
+            R, S, each = R[: len(wait)], S[: len(wait)], np.arange(len(wait))
+            for row in range(rows):
+                R[each, row * K + before] += 1
+            faded = np.exp(-wait[:, None] * decay)
             S += wait[:, None] * R
             S *= faded
             R *= faded
-            yield kind, R, S
+            own: Any = (each, kind) if rows > 1 else np.s_[:, 0]
+            yield kind, R.reshape(-1, rows, K)[own], S.reshape(-1, rows, K)[own]

@@ -87,7 +87,7 @@ class HazardIntensity(StateIntensity):
         return self.log_total(memory, elapsed).exp()
 
     def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """That of any event, and the logarithms of the types' shares."""
+        """The intensity of any event times the shares of the types, as logarithms."""
         x = memory["state"].unsqueeze(2)
         y = x + self.mix(nn.functional.gelu(x + self.curve.of_table(self.moment, elapsed)))
         told = self.kind(y * self.d_model**-0.5).log_softmax(-1)
@@ -96,7 +96,6 @@ class HazardIntensity(StateIntensity):
         return self.log_total(memory, elapsed).unsqueeze(-1) + kinds
 
     def integral(self, memory: Memory, elapsed: PerMoment) -> PerMoment:
-        """In closed form."""
         low, share = self.curve.locate(elapsed)
         knots = self.curve.knots.to(elapsed.dtype)
         first = memory["level"].gather(-1, low)

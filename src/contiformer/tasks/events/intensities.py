@@ -35,27 +35,28 @@ class StateIntensity(Intensity):
         """Share the encoder's embedding of types, where the intensity has one; nothing by default."""
 
 
-class MonotoneIntensity(StateIntensity):
-    """``λ_k(s) = β_k softplus(x_k(s) / β_k)`` with an ``x_k`` that only grows or only falls in s.
+class SoftplusRates(Intensity):
+    """``λ_k = β_k softplus(x_k / β_k)`` with learned β, kept as their logarithms."""
 
-    Then no intensity is larger than at one of the two ends.
-    """
-
-    def __init__(self, d_model: int, scaling: EventScaling) -> None:
-        super().__init__(d_model, scaling)
-        self.log_softness = nn.Parameter(torch.zeros(self.num_types))
+    log_softness: nn.Parameter
 
     @abstractmethod
     def inside(self, memory: Memory, elapsed: PerMoment) -> PerType:
         """``x_k / β_k``."""
 
     def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """See the class."""
         return self.log_softness.exp() * softplus(self.inside(memory, elapsed))
 
     def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Without underflow."""
         return self.log_softness + log_softplus(self.inside(memory, elapsed))
+
+
+class MonotoneIntensity(SoftplusRates, StateIntensity):
+    """:class:`SoftplusRates` with an ``x_k`` that only grows or only falls in the elapsed time."""
+
+    def __init__(self, d_model: int, scaling: EventScaling) -> None:
+        super().__init__(d_model, scaling)
+        self.log_softness = nn.Parameter(torch.zeros(self.num_types))
 
     def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:
         """The larger of the two ends, type by type."""
@@ -87,20 +88,8 @@ class SoftplusIntensity(MonotoneIntensity):
         return {"start": self.linear(states) / self.log_softness.exp(), "scale": scale.to(states.dtype)}
 
     def inside(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Linear in the elapsed time."""
         gone = elapsed / memory["scale"].unsqueeze(-1)
         return torch.addcmul(memory["start"].unsqueeze(2), self.slope / self.log_softness.exp(), gone.unsqueeze(-1))
-
-
-def soft(x: Float[Tensor, "*shape types"], log_softness: Float[Tensor, " types"]) -> Float[Tensor, "*shape types"]:
-    """``β softplus(x / β)`` with β given by its logarithm."""
-    softness = log_softness.exp()
-    return softness * softplus(x / softness)
-
-
-def log_soft(x: Float[Tensor, "*shape types"], log_softness: Float[Tensor, " types"]) -> Float[Tensor, "*shape types"]:
-    """The logarithm of :func:`soft`, which is linear for very negative x."""
-    return log_softness + log_softplus(x / log_softness.exp())
 
 
 def log_softplus(x: Tensor) -> Tensor:

@@ -36,7 +36,6 @@ class Memory:
     whole: Any = None
 
     def __getitem__(self, name: str) -> Tensor:
-        """One of the rows' tensors."""
         return self.rows[name]
 
     def take(self, index: Int[Tensor, "batch chosen"]) -> Memory:

@@ -24,7 +24,6 @@ class LastStateModel(IntensityModel):
 
     @property
     def longest_span(self) -> float:
-        """The backbone's."""
         return self.encoder.backbone.longest_span if isinstance(self.encoder, EventEncoder) else math.inf
 
     def stream(self) -> MemoryStream:
@@ -33,31 +32,24 @@ class LastStateModel(IntensityModel):
         return super().stream() if states is None else StateStream(self, states)
 
     def remember(self, events: EventBatch) -> Memory:
-        """The head's rows of the states."""
         return Memory(self.head.rows(self.encoder(events), events.times))
 
     def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """The head's."""
         return self.head.rates(memory, elapsed)
 
     def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """The head's."""
         return self.head.log_rates(memory, elapsed)
 
     def total(self, memory: Memory, elapsed: PerMoment) -> PerMoment:
-        """The head's."""
         return self.head.total(memory, elapsed)
 
     def integral(self, memory: Memory, elapsed: PerMoment) -> PerMoment | None:
-        """The head's."""
         return self.head.integral(memory, elapsed)
 
     def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:
-        """The head's."""
         return self.head.bound(memory, low, high)
 
     def calibrate(self, loss: Callable[[], float]) -> None:
-        """The head's."""
         self.head.calibrate(loss)
 
 

@@ -31,7 +31,6 @@ class IntegralRule:
     nodes: int = 8
 
     def __post_init__(self) -> None:
-        """Reject unknown rules."""
         if self.name not in ("closed", "gauss", "monte carlo"):
             raise ValueError(f"the integral must be 'closed', 'gauss' or 'monte carlo', got {self.name!r}")
         if not 1 <= self.nodes <= 1000:

@@ -31,8 +31,8 @@ class Grid:
         nodes: points in each piece.
         per_doubling: pieces until the wait has doubled.
         longest: pieces are added until so many mean waits at the latest.
-        left: or until the chance that nothing has happened yet is so small in the whole batch. Batch mates decide how
-            many pieces there are, so where that must not be seen, what is left times its wait has to be nothing.
+        left: or until the survival probability is so small in the whole batch. The number of pieces depends on batch
+            mates, so where results must not, this probability times its wait has to be negligible.
     """
 
     nodes: int = 8
@@ -78,14 +78,13 @@ def expect(
     Where the intensity dies out, a share ``exp(-Λ(∞))`` of the probability has no next event; the mean is then that of
     the waits that end.
     """
-    some = next(iter(memory.rows.values()))
-    (batch, events), dtype, device = some.shape[:2], _dtype_of(model, some), some.device
+    hazard = _zeros(model, memory)
+    (batch, events), dtype, device = hazard.shape, hazard.dtype, hazard.device
     rule = (*gauss_legendre(grid.nodes), running_integrals(grid.nodes))
     x, w, upto = (torch.as_tensor(part, dtype=dtype, device=device) for part in rule)
     edges = torch.tensor(_edges(grid), dtype=dtype, device=device)
     at_once = max(1, _AT_ONCE // max(1, batch * events * grid.nodes * model.width))
     at_once = min(at_once, model.pieces_at_once)
-    hazard = torch.zeros(batch, events, dtype=dtype, device=device)
     mean, kinds, middle = torch.zeros_like(hazard), None, torch.zeros_like(hazard)
     for first in range(0, len(edges) - 1, at_once):
         ends = edges[first : first + at_once + 1]
@@ -132,10 +131,8 @@ def _crossing(times: PerMoment, hazard: PerMoment) -> PerEvent:
 
 def quantile(model: IntensityModel, memory: Memory, level: float | PerEvent = 0.5, steps: int = 40) -> PerEvent:
     """The wait until which the next event has come with this probability; infinite where that never happens."""
-    some = next(iter(memory.rows.values()))
-    dtype = _dtype_of(model, some)
-    wanted = -torch.log1p(-torch.as_tensor(level, dtype=dtype, device=some.device))
-    low = torch.zeros(some.shape[:2], dtype=dtype, device=some.device)
+    low = _zeros(model, memory)
+    wanted = -torch.log1p(-torch.as_tensor(level, dtype=low.dtype, device=low.device))
     high, below = torch.full_like(low, torch.inf), torch.zeros_like(low)
     for start, stop in pairwise(_edges(FINE)):
         reached = below + _hazard(model, memory, torch.full_like(low, start), torch.full_like(low, stop))
@@ -156,8 +153,7 @@ def quantile(model: IntensityModel, memory: Memory, level: float | PerEvent = 0.
 
 def chance_within(model: IntensityModel, memory: Memory, wait: float) -> PerEvent:
     """The probability that the next event comes within ``wait``, ``1 - exp(-Λ(wait))``."""
-    some = next(iter(memory.rows.values()))
-    hazard = torch.zeros(some.shape[:2], dtype=_dtype_of(model, some), device=some.device)
+    hazard = _zeros(model, memory)
     for start, stop in pairwise([*(edge for edge in _edges(FINE) if edge < wait), wait]):
         hazard = hazard + _hazard(model, memory, torch.full_like(hazard, start), torch.full_like(hazard, stop))
     return -torch.expm1(-hazard)
@@ -173,11 +169,9 @@ def draw_next(
     Poisson process with rate M, each kept with probability ``λ(t) / M``, have intensity λ. Nothing is approximated.
     Waits longer than ``until`` [B] are not drawn to their end; without it an intensity that has died out is an error.
     """
-    some = next(iter(memory.rows.values()))
-    dtype = _dtype_of(model, some)
-    count, device = some.shape[0], some.device
+    now = _zeros(model, memory)[:, 0]
+    count, dtype, device = len(now), now.dtype, now.device
     limit = torch.full((count,), torch.inf, dtype=dtype, device=device) if until is None else until.to(device, dtype)
-    now = torch.zeros(count, dtype=dtype, device=device)
     length = torch.full_like(now, _FIRST_PIECE)
     waiting = torch.ones(count, dtype=torch.bool, device=device)
     for _ in range(_MOST_TRIES):
@@ -217,5 +211,8 @@ def _hazard(model: IntensityModel, memory: Memory, start: Tensor, stop: Tensor) 
     return (model.total(memory, start.unsqueeze(-1) + length * x) * length) @ w
 
 
-def _dtype_of(model: IntensityModel, default: Tensor) -> torch.dtype:
-    return next((p.dtype for p in model.parameters() if p.is_floating_point()), default.dtype)
+def _zeros(model: IntensityModel, memory: Memory) -> PerEvent:
+    """A zero for each event, as wide as the model's parameters."""
+    some = next(iter(memory.rows.values()))
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), some.dtype)
+    return torch.zeros(some.shape[:2], dtype=dtype, device=some.device)

@@ -81,11 +81,9 @@ class NeuralHawkesModel(IntensityModel):
         return out * torch.tanh(torch.lerp(rest, cell, torch.exp(-decay * elapsed.unsqueeze(-1))))
 
     def rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """See the class."""
         return self.log_scale.exp() * softplus(self.pull(self._hidden(memory, elapsed)))
 
     def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Without underflow."""
         return self.log_scale + log_softplus(self.pull(self._hidden(memory, elapsed)))
 
     def bound(self, memory: Memory, low: PerEvent, high: PerEvent) -> PerEvent:
@@ -137,7 +135,7 @@ def one_by_one(gates: Gates, waits: Waits, from_state: nn.Linear) -> tuple[Tenso
 
 
 class _DecayingCells(torch.autograd.Function):
-    """With derivatives by hand: a third of the operations, and the gradient of U is one product for all events."""
+    """Hand-written derivatives: a third of the operations, and the gradient of U is one product for all events."""
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, waits: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:

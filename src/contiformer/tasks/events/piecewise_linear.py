@@ -35,7 +35,7 @@ class PiecewiseLinear(nn.Module):
         return low, ((x - knots[low]) / (knots[low + 1] - knots[low])).clamp(0, 1)
 
     def of_table(self, table: Float[Tensor, "knots d"], x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape d"]:
-        """With vectors ``y_m`` that are the same everywhere."""
+        """Interpolate one table of vectors ``y_m``."""
         low, share = self.locate(x)
         before, after = nn.functional.embedding(low, table), nn.functional.embedding(low + 1, table)
         return torch.lerp(before, after, share.unsqueeze(-1))

@@ -58,7 +58,6 @@ class RMTPPEncoder(nn.Module):
         self.recurrent = kinds[cell](d_model + 1, d_model, num_layers=n_layers, batch_first=True, dropout=between)
 
     def forward(self, events: EventBatch) -> States:
-        """States after each event."""
         x = self.input(events)
         if not x.shape[1]:
             return x
@@ -87,7 +86,6 @@ class ExponentialIntensity(StateIntensity):
         return {"level": self.level(states), "kind": self.kind(states).log_softmax(-1)}
 
     def log_rates(self, memory: Memory, elapsed: PerMoment) -> PerType:
-        """Linear in the elapsed time."""
         level = (memory["level"] + self.slope * elapsed).clamp(max=LARGEST_LOG)
         return level.unsqueeze(-1) + memory["kind"].unsqueeze(2)
 

@@ -93,7 +93,6 @@ class SAHPEncoder(nn.Module):
         )
 
     def forward(self, events: EventBatch) -> States:
-        """States after each event."""
         times = events.times
         if self.shift == "wait":
             times = times.diff(dim=1, prepend=times[:, :1])

@@ -44,7 +44,6 @@ class EventTask(Task):
         self.rule = rule or IntegralRule()
 
     def loss_terms(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """The sum over the events of a batch, and their number."""
         scored = intervals(self.model, batch)
         loss = -log_likelihood(self.model, scored, self.rule)
         if self.time_weight or self.type_weight:
@@ -57,7 +56,6 @@ class EventTask(Task):
         return (torch.where(scored.known, loss, 0.0) * weight).sum(), weight.sum()
 
     def judge(self, batch: Any) -> dict[str, Tensor]:
-        """Sums over the events of each sequence."""
         scored = intervals(self.model, batch)
         exact = IntegralRule("closed", self.rule.nodes)
         likelihood = log_likelihood(self.model, scored, exact)
@@ -75,7 +73,7 @@ class EventTask(Task):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """Let the model choose what is not learned, such as how sure it is, by its likelihood."""
+        """Let the model choose parameters without gradients, such as its certainty, by the likelihood."""
         self.eval()
         scored: list[Intervals] = []
 
