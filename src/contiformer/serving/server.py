@@ -132,8 +132,6 @@ def answer_requests(app: FastAPI, bound: socket.socket, limits: Limits) -> None:
         timeout_keep_alive=int(limits.head_seconds),
         timeout_graceful_shutdown=int(limits.deadline) + 1,
     )
-    # a thread that computes gives way to the one that answers after a millisecond, not after five
-    sys.setswitchinterval(1e-3)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal that ended it once more: to be asked to end is no failure
         signal.signal(number, lambda *_: None)
