@@ -15,7 +15,7 @@ from contiformer.data.events import EventSet
 from contiformer.data.files import decode
 from contiformer.data.readers.categories import columns_behind
 from contiformer.data.readers.columns import Place, guarded
-from contiformer.data.readers.csv import as_whole_numbers, table
+from contiformer.data.readers.csv import parse_table
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.event_tables import EventColumns
 from contiformer.estimators.frames import events_from, series_from
@@ -85,10 +85,7 @@ class TableReader:
             raise DataError("the body is empty", remedy="send a line of column names, and rows below")
         if not body.isascii():
             decode(body, "utf-8", _BODY)
-        name = self.columns.id
-        frame = table(body, _BODY, ",", {} if name is None else {name: pl.String}, first_row=_FIRST_LINE)
-        if name in frame.columns:
-            frame = frame.with_columns(as_whole_numbers(frame[name]))
+        frame = parse_table(body, _BODY, self.columns.id, first_row=_FIRST_LINE)
         return guarded(lambda: self._parse(frame, Place(None, _FIRST_LINE)), None)
 
     def _parse(self, frame: pl.DataFrame, place: Place) -> SeriesSet | EventSet:
@@ -99,7 +96,7 @@ class TableReader:
             known = self.estimator.type_names_
             if not self.named and columns.type not in frame.columns and len(known) == 1:
                 columns = replace(columns, type=None)
-            data, kind, _ = events_from(frame, columns, known, place)
+            data, kind, *_ = events_from(frame, columns, known, place)
             refuse_other_kind(kind, self.estimator.time_kind_)
             return data
         found = series_from(frame, columns, self.estimator.schema_, labelled=False, place=place)
