@@ -325,7 +325,8 @@ def test_shortcuts_are_listed(visit):
     with visit("classes") as page:
         page.keyboard.press("?")
         assert "search by id" in page.locator("#help").inner_text()
-        page.keyboard.press("Escape")
+        page.click("#help button")
         until(page, "!document.querySelector('#help').open")
+        page.locator("#view").focus()
         page.keyboard.press("/")
         until(page, "document.activeElement.id === 'search'")
