@@ -173,6 +173,27 @@ def events(*, as_json: AsJson = False, output: Output = RESULTS) -> None:
 
 
 @app.command()
+def serving(
+    *,
+    seconds: Annotated[float, typer.Option(min=0.1, help="For each measurement.")] = 60.0,
+    as_json: AsJson = False,
+    output: Output = RESULTS,
+) -> None:
+    r"""Load on `contiformer serve` from 1, 8 and 64 clients on this machine, beside direct calls: five minutes.
+
+    Clients and server share the processors. Exit code 1 when a request fails. Needs the extra: pip install
+    'contiformer\[serve]'.
+    """
+    from benchmarks import serving as benchmark
+
+    document = benchmark.run(seconds, notify=lambda text: typer.echo(text, err=True))
+    heads = ("measurement", "series per second", "median", "99 %", "errors")
+    title = "Serving: one series of 50 points in each request"
+    _finish(document, output / "serving.json", as_json, title, heads, benchmark.rows(document))
+    raise typer.Exit(int(any(found["errors"] for found in document["clients"].values())))
+
+
+@app.command()
 def accuracy(
     case: Annotated[
         list[str] | None, typer.Option("--case", help="Which to run; may be repeated (default: all).")

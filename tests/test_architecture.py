@@ -32,6 +32,7 @@ PUBLIC = (
     "contiformer.nn",
     "contiformer.paths",
     "contiformer.plots",
+    "contiformer.serving",
     "contiformer.tasks",
     "contiformer.tasks.events",
     "contiformer.training",
@@ -193,6 +194,8 @@ def test_the_wheel_holds_the_library_alone(wheel):
         "contiformer/data/catalog/checksums.txt",
         "contiformer/data/catalog/datasets.toml",
     } <= set(names)
+    static = {str(path.relative_to(ROOT / "src")) for path in (SOURCE / "serving" / "static").rglob("*.*")}
+    assert static <= set(names)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler here")

@@ -30,6 +30,7 @@ EXTRAS = {
     "matplotlib": ("pictures: plot and demo", "pip install 'contiformer[plot]'"),
     "tensorboard": ("logs for TensorBoard", "pip install 'contiformer[logs]'"),
     "huggingface_hub": ("models on the Hugging Face hub", "pip install 'contiformer[hub]'"),
+    "fastapi": ("predictions over HTTP: serve", "pip install 'contiformer[serve]'"),
     "pandas": ("DataFrames of pandas", "pip install pandas"),
     "aeon": ("comparison in `python -m benchmarks data`", "pip install 'contiformer[bench]'"),
 }

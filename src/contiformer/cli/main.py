@@ -326,6 +326,68 @@ def plot(
 
 
 @app.command()
+def serve(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders that `contiformer train` wrote.")],
+    host: Annotated[str, typer.Option(help="Address to listen on. One that others reach needs --token-file.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with a secret word that every request has to bring.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Series to look at on the page, in the columns of a run.")
+    ] = None,
+) -> None:
+    r"""Predictions over HTTP: one process for any number of models, each called as its folder.
+
+    GET /schema lists models and columns, /openapi.json describes every endpoint,
+    /metrics is for Prometheus. Needs the extra: pip install 'contiformer\[serve]'.
+
+    [bold]Examples[/bold]
+
+      contiformer serve runs/mortality
+      contiformer serve runs/* --port 8080
+      curl localhost:8000/predict -H 'Content-Type: text/csv' --data-binary @a.csv
+      curl localhost:8000/at --json '{"records": [...], "at": [0.5, 24]}'
+      contiformer serve runs/mortality --host 0.0.0.0 --token-file token.txt
+    """
+    _run("serve", locals())
+
+
+@app.command()
+def explore(
+    run: Run,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="Series to look at, in the columns of the run (default: its test part)."
+        ),
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    type: Type = None,
+    label: Label = None,
+    labels: Labels = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+) -> None:
+    r"""Look at series and what the model says of them, on a page in the browser.
+
+    Move the time until which the model knows a series, drag, add and delete observations, and see predictions change;
+    attributions, attention, calibration and the series that surprise the model most. Only this machine can reach the
+    page. Without --data the series are read from the files that the run folder names, which is said. Needs the extra:
+    pip install 'contiformer\[serve]'.
+
+    [bold]Examples[/bold]
+
+      contiformer explore runs/mortality
+      contiformer explore runs/mortality --data new.csv --labels died.csv
+    """
+    _run("explore", locals())
+
+
+@app.command()
 def report(
     run: Run,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: report.html in the run folder.")] = None,

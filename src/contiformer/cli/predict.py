@@ -19,7 +19,7 @@ import typer
 from contiformer.cli.batch import STDIN, Options, score_in_order, score_to_folder
 from contiformer.cli.run_folder import load_run, read_source
 from contiformer.data import DataError, read_text, write_bytes
-from contiformer.data.conversion import TimeKind
+from contiformer.data.conversion import TimeKind, as_clock
 from contiformer.data.errors import printable
 from contiformer.estimators.scoring import OptionError, Scorer, columns_of_run
 
@@ -95,7 +95,8 @@ def write_table(table: pl.DataFrame, output: Path | None, *, escape_formulas: bo
 def _as_text(table: pl.DataFrame, ending: str, escape_formulas: bool) -> pl.DataFrame:
     """The table as the format can hold it: Parquet alone has durations."""
     if ending != ".parquet":
-        table = table.with_columns(_as_clock(table[name]) for name, kind in table.schema.items() if kind == pl.Duration)
+        durations = [name for name, kind in table.schema.items() if kind == pl.Duration]
+        table = table.with_columns(pl.Series(name, list(map(as_clock, table[name]))) for name in durations)
     return without_formulas(table) if escape_formulas else table
 
 
@@ -239,10 +240,3 @@ def _numbers(words: Sequence[str], option: str) -> list[float]:
     if bad is not None:
         raise typer.BadParameter(f"{bad!r} is no number.", param_hint=option)
     return [float(word) for word in words]
-
-
-def _as_clock(durations: pl.Series) -> pl.Series:
-    """Durations as text, hh:mm:ss, as they are read."""
-    seconds = [time.total_seconds() for time in durations]
-    words = [f"{int(s // 3600):02d}:{int(s // 60 % 60):02d}:{s % 60:09.6f}" for s in seconds]
-    return pl.Series(durations.name, [word.removesuffix(".000000") for word in words])

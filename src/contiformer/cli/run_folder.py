@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from contiformer.data.errors import printable
 from contiformer.data.files import make_folder
 from contiformer.estimators import ESTIMATORS, Learner
 from contiformer.estimators.store import FORMAT, with_present_names
+from contiformer.training.history import read_histories
 from contiformer.training.options import RUNTIME_OPTIONS
 
 TASKS: dict[str, type[Learner]] = {kind.task_name: kind for kind in ESTIMATORS.values()}
@@ -133,26 +133,8 @@ def has_checkpoints(folder: Path) -> bool:
 
 
 def histories(folder: Path) -> list[list[dict[str, float]]]:
-    """The metrics of each epoch, for each member that has been begun; from its checkpoint where the file is damaged."""
-    members = [folder] if (folder / "checkpoints").is_dir() else sorted(folder.glob("member*"))
-    return [rows for rows in map(_history, members) if rows]
-
-
-def _history(folder: Path) -> list[dict[str, float]]:
-    path = folder / "history.csv"
-    try:
-        rows = csv.DictReader(read_text(path).splitlines())
-        found = [{name: float(value) for name, value in row.items()} for row in rows]
-        if not found or "round" not in found[0]:
-            raise ValueError("no epochs are in it")
-        return found
-    except (ValueError, TypeError) as error:
-        from contiformer.training.checkpoints import saved_history  # noqa: PLC0415 - start-up time
-
-        found = saved_history(folder / "checkpoints")
-        if path.exists():
-            note(f"{path} is damaged ({error}); " + ("its checkpoint has it, too" if found else "it is left out"))
-        return found
+    """The metrics of each epoch, see :func:`~contiformer.training.history.read_histories`."""
+    return read_histories(folder, note)
 
 
 def tell_files(source: SeriesSource | EventSource) -> None:
@@ -167,9 +149,14 @@ def note(text: str) -> None:
     typer.echo(f"note: {printable(text)}", err=True)
 
 
-def load_run(folder: Path) -> Learner:
-    """The trained model."""
+def refuse_unfinished(folder: Path) -> None:
+    """Refuse a run whose training has not come to its end."""
     if not is_finished(folder) and histories(folder):
         remedy = "start the same `contiformer train` again: it goes on"
         raise DataError("this run is not finished", file=folder, remedy=remedy)
+
+
+def load_run(folder: Path) -> Learner:
+    """The trained model."""
+    refuse_unfinished(folder)
     return Learner.load(folder)

@@ -109,6 +109,19 @@ def shown_times(times: NDArray[np.float64], kind: TimeKind) -> NDArray[Any]:
     return np.array([None if t is None else t.replace(tzinfo=dt.UTC) for t in shown.tolist()], object)
 
 
+def as_clock(duration: dt.timedelta) -> str:
+    """A duration as text, hh:mm:ss, as it is read.
+
+    Example:
+        >>> import datetime as dt
+        >>> from contiformer.data.conversion import as_clock
+        >>> as_clock(dt.timedelta(hours=30, seconds=1.5))
+        '30:00:01.500000'
+    """
+    s = duration.total_seconds()
+    return f"{int(s // 3600):02d}:{int(s // 60 % 60):02d}:{s % 60:09.6f}".removesuffix(".000000")
+
+
 def as_datetimes(times: NDArray[np.float64]) -> NDArray[np.datetime64]:
     """Seconds since 1970 back to datetimes in UTC, to the microsecond."""
     if np.abs(times).max(initial=0.0) > FARTHEST:

@@ -48,12 +48,21 @@ def in_markdown(text: str) -> str:
     return re.sub(r"([\\`*\[\]|$])", r"\\\1", escape(printable(text), quote=False))
 
 
+def facts_of(estimator: Learner) -> dict[str, str]:
+    """Facts about the training data, by what they are."""
+    counts = {"trained on": "training_series", "validated on": "validation_series"}
+    numbers = {f"series {what}": str(estimator.metrics_.get(name, "?")) for what, name in counts.items()}
+    return numbers | estimator._facts()
+
+
+def number_of_weights(estimator: Learner) -> int:
+    """The parameters of all members."""
+    return sum(p.numel() for task in estimator.tasks_ for p in task.parameters())
+
+
 def model_card(estimator: Learner) -> str:
     """A model card in Markdown: what it is, what it was trained on, how well it did, how to use it."""
     name = type(estimator).__name__
-    weights = sum(p.numel() for task in estimator.tasks_ for p in task.parameters())
-    counts = {"trained on": "training_series", "validated on": "validation_series"}
-    facts = {f"series {what}": estimator.metrics_.get(name, "?") for what, name in counts.items()} | estimator._facts()
     metrics, meanings = estimator.metrics_.get("validation", {}), estimator.metric_meanings()
     return "\n".join(
         [
@@ -64,12 +73,12 @@ def model_card(estimator: Learner) -> str:
             "",
             f"# {name}, backbone {estimator.config_['backbone']}",
             "",
-            f"Trained with contiformer {__version__}: {weights:,} weights in {len(estimator.tasks_)} model(s), "
-            f"seed {estimator.seed}.",
+            f"Trained with contiformer {__version__}: {number_of_weights(estimator):,} weights in "
+            f"{len(estimator.tasks_)} model(s), seed {estimator.seed}.",
             "",
             "| | |",
             "|---|---|",
-            *(f"| {fact} | {in_markdown(str(value))} |" for fact, value in facts.items()),
+            *(f"| {fact} | {in_markdown(str(value))} |" for fact, value in facts_of(estimator).items()),
             "",
             *kept_weights(estimator),
             "On the validation series (not a test):",

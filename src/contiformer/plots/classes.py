@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -44,6 +44,40 @@ def draw_confusion(
     return save(figure, path)
 
 
+class Reliability(NamedTuple):
+    """Bins of equal width that hold series: mean confidence, how often it was right with 95 % interval, and series.
+
+    ``second``: there are two classes, the confidence is the probability of the second and "right" that it occurred;
+    otherwise the confidence is that of the answer.
+    """
+
+    bins: Int[np.ndarray, " bins"]
+    confidence: Float[np.ndarray, " bins"]
+    share: Float[np.ndarray, " bins"]
+    series: Int[np.ndarray, " bins"]
+    low: Float[np.ndarray, " bins"]
+    high: Float[np.ndarray, " bins"]
+    second: bool
+
+
+def reliability(probability: Float[np.ndarray, "n classes"], label: Int[np.ndarray, " n"]) -> Reliability:
+    """The numbers of a reliability diagram.
+
+    Example:
+        >>> import numpy as np
+        >>> from contiformer.plots.classes import reliability
+        >>> reliability(np.array([[0.9, 0.1], [0.2, 0.8], [0.1, 0.9]]), np.array([0, 1, 0])).share.tolist()
+        [0.0, 1.0, 0.0]
+    """
+    second = probability.shape[1] == 2
+    sure = probability[:, 1] if second else probability.max(1)
+    right = (label == 1) if second else probability.argmax(1) == label
+    inside = np.minimum((sure * _BINS).astype(int), _BINS - 1)
+    bins, place, count = np.unique(inside, return_inverse=True, return_counts=True)
+    confidence, share = (np.bincount(place, x, len(bins)) / count for x in (sure, right.astype(float)))
+    return Reliability(bins, confidence, share, count, *wilson(share, count), second)
+
+
 def draw_reliability(
     probability: Float[np.ndarray, "n classes"], label: Int[np.ndarray, " n"], path: Path, title: str
 ) -> Path:
@@ -51,25 +85,18 @@ def draw_reliability(
 
     With two classes it is the probability of the second and how often it occurred, otherwise that of the answer.
     """
-    two = probability.shape[1] == 2
-    sure = probability[:, 1] if two else probability.max(1)
-    right = (label == 1) if two else probability.argmax(1) == label
-    bins = np.minimum((sure * _BINS).astype(int), _BINS - 1)
+    found = reliability(probability, label)
     figure = new_figure(3.8, 4.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     above.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="perfectly calibrated")
-    used = [b for b in range(_BINS) if (bins == b).any()]
-    x = np.array([sure[bins == b].mean() for b in used])
-    y = np.array([right[bins == b].mean() for b in used])
-    n = np.array([(bins == b).sum() for b in used])
-    low, high = wilson(y, n)
-    above.vlines(x, low, high, color=BLUE, alpha=0.35, linewidth=2.5)
-    above.plot(x, y, "o-", color=BLUE, markersize=4, linewidth=1.2, label="observed, with 95 % interval")
-    above.set(ylim=(-0.03, 1.03), ylabel="how often it occurred" if two else "how often it was right")
+    above.vlines(found.confidence, found.low, found.high, color=BLUE, alpha=0.35, linewidth=2.5)
+    marks = {"color": BLUE, "markersize": 4, "linewidth": 1.2}
+    above.plot(found.confidence, found.share, "o-", label="observed, with 95 % interval", **marks)
+    above.set(ylim=(-0.03, 1.03), ylabel="how often it occurred" if found.second else "how often it was right")
     above.set_title(f"{title}\nexpected calibration error {calibration_error(probability, label):.3f}", fontsize=10)
     above.legend(frameon=False, fontsize=8, loc="upper left")
-    below.hist(sure, bins=np.linspace(0, 1, _BINS + 1), color=BLUE, rwidth=0.92)
-    what = "probability of the second class" if two else "probability of the answer"
+    below.bar((found.bins + 0.5) / _BINS, found.series, 0.92 / _BINS, color=BLUE)
+    what = "probability of the second class" if found.second else "probability of the answer"
     below.set(xlabel=what, ylabel="series", xlim=(0, 1))
     quiet(above)
     quiet(below)

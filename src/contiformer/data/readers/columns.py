@@ -58,7 +58,7 @@ def guarded(read: Callable[[], T], file: PathText | None) -> T:
     """Call ``read``; errors of polars, panics on damaged bytes included, become a DataError."""
     try:
         return read()
-    except MemoryError:
+    except (MemoryError, DataError):
         raise
     except (pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError) as error:
         raise DataError(f"cannot be read: {_short(error)}", file=file) from None
@@ -148,7 +148,7 @@ def words(column: pl.Series, place: Place, *, labels: bool = False) -> pl.Series
         column = column.fill_nan(None)
     if labels and kind in (pl.Boolean, pl.Null):
         return column
-    if not labels:
+    if not labels and column.null_count():
         place.refuse(column.is_null().to_numpy(), "is missing", column.name, "fill it in or remove the row")
     if kind == pl.Boolean:
         return column.cast(pl.Int64)
@@ -172,7 +172,8 @@ def numbers(column: pl.Series, place: Place, remedy: str = "leave it empty if un
     elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
         raise place.error(f"holds {column.dtype}, not numbers", column=name, remedy="convert it, or name other columns")
     kind = pl.Float32 if column.dtype == pl.Float32 else pl.Float64
-    array = column.cast(kind).fill_null(float("nan")).to_numpy()
+    column = column.cast(kind)
+    array = (column.fill_null(float("nan")) if column.null_count() else column).to_numpy()
     place.refuse(np.isinf(array), "is infinite", name, "leave it empty if unknown")
     return array
 
@@ -183,7 +184,8 @@ def times(column: pl.Series, place: Place) -> tuple[NDArray[np.float64], TimeKin
     Dates without a time zone count as UTC.
     """
     name, kind = column.name, column.dtype
-    place.refuse(column.is_null().to_numpy(), "the time is missing", name, "remove the row or fill it in")
+    if column.null_count():
+        place.refuse(column.is_null().to_numpy(), "the time is missing", name, "remove the row or fill it in")
     found: TimeKind = "numbers"
     if kind in (pl.Categorical, pl.Enum):
         column, kind = column.cast(pl.String), pl.String()

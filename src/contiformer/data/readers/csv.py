@@ -47,10 +47,15 @@ def read_table(
     """
     _, data, first_row = _contents(path, encoding)
     separator = separator_of(data, separator) if detect else separator
+    return parse_table(data, path, id, separator, first_row), Place(path, first_row)
+
+
+def parse_table(
+    data: bytes, path: PathText, id: str | None = None, separator: str = ",", first_row: int = 2
+) -> pl.DataFrame:
+    """The table in a text in UTF-8, see :func:`read_table`; ``path`` names it in errors."""
     found = _table(data, path, separator, {} if id is None else {id: pl.String}, first_row)
-    if id in found.columns:
-        found = found.with_columns(_as_whole_numbers(found[id]))
-    return found, Place(path, first_row)
+    return found.with_columns(_as_whole_numbers(found[id])) if id in found.columns else found
 
 
 def _contents(path: PathText, encoding: str) -> tuple[str | None, bytes, int]:

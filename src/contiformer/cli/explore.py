@@ -1,0 +1,100 @@
+"""``contiformer explore``: the explorer page of one run in the browser."""
+
+from __future__ import annotations
+
+import socket
+import time as clock
+import webbrowser
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import typer
+
+from contiformer.cli.plot import shown_part
+from contiformer.cli.run_folder import note, read_source, refuse_options, refuse_unfinished
+from contiformer.cli.serve import require_server
+from contiformer.data import DataError
+from contiformer.estimators.event_tables import Events
+
+_HOST = "127.0.0.1"
+#: Seconds that a server may take to start.
+_PATIENCE = 60
+
+
+def explore(run: Path, data: str | None, port: int, browser: bool, **columns: Any) -> None:
+    """Serve the run on the loopback interface, and open the page."""
+    require_server()
+    from contiformer.serving import create_app  # noqa: PLC0415
+    from contiformer.serving.limits import Limits  # noqa: PLC0415
+    from contiformer.serving.server import answer_requests, listen  # noqa: PLC0415
+
+    refuse_unfinished(run)
+    bound = listen(_HOST, port)
+    limits = Limits()
+    app = create_app([run], limits=limits)
+    model = next(iter(app.state.models.values()))
+    model.data = explored_data(run, model.estimator, data, **columns)
+    address = f"http://{_HOST}:{bound.getsockname()[1]}/"
+    count = "no data: draw a series, or paste a table" if model.data is None else f"{len(model.data):,} series"
+    typer.echo(f"{model.name}: {model.task}, {count}", err=True)
+    typer.echo(f"exploring on {address} (Ctrl-C ends)", err=True)
+    if browser:
+        Thread(target=_open, args=(address, bound.getsockname()[1]), daemon=True).start()
+    answer_requests(app, bound, limits)
+
+
+def explored_data(
+    run: Path,
+    estimator: Any,
+    data: str | None,
+    label: str | None,
+    labels: Path | None,
+    type: str | None,
+    **columns: Any,
+) -> Any:
+    """The series of a file, or those that ``run.json`` names: the test part, or else what was validated on.
+
+    Returns:
+        A SeriesSet or an EventSet; None where there are no data.
+    """
+    found: Any
+    if data is None:
+        refuse_options(
+            *(
+                (f"--{name}", value)
+                for name, value in {**columns, "label": label, "labels": labels, "type": type}.items()
+            ),
+            why="it says what is in --data, which is missing.",
+        )
+        try:
+            found, part = shown_part(run, estimator)
+        except (DataError, OSError) as error:
+            note(f"the data of the run cannot be read ({error}); pass --data FILE")
+            return None
+        if found is not None:
+            note(f"showing the {part} part of the run")
+    elif estimator.task_name == "events":
+        refuse_options(("--label", label), ("--labels", labels), why="events has no use for it.")
+        found = read_source(run, "events").inputs(data, estimator, type=type, **columns)
+    else:
+        refuse_options(("--type", type), why=f"{estimator.task_name} has no use for it.")
+        source: Any = read_source(run, estimator.task_name)
+        if labels is None:
+            found = source.inputs(data, estimator, label=label, **columns)
+        else:
+            found = source.other(data, estimator, label=label, labels=str(labels.resolve()), **columns)
+    return found.data if isinstance(found, Events) else found
+
+
+def _open(address: str, port: int) -> None:
+    """Open the page as soon as the server answers."""
+    ends = clock.monotonic() + _PATIENCE
+    while clock.monotonic() < ends:
+        try:
+            socket.create_connection((_HOST, port), timeout=1).close()
+        except OSError:
+            clock.sleep(0.1)
+            continue
+        webbrowser.open(address)
+        return
