@@ -184,8 +184,8 @@ class Scorer:
     def read(self, frame: pl.DataFrame, place: Place | None = None) -> Any:
         """The series or event sequences of a table, in the order of their ids."""
         if self.events:
-            data, kind, zone = events_from(frame, self.columns, self.estimator.type_names_, place)
-            return Events(data, "polars", kind, zone)
+            data, kind, zone, types = events_from(frame, self.columns, self.estimator.type_names_, place)
+            return Events(data, "polars", kind, zone, types=types)
         bare = replace(self.columns, label=None, targets=())
         return series_from(frame, bare, self.estimator.schema_, place=place)
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from contiformer.data.errors import DataError, PathText
 from contiformer.data.files import decode
 from contiformer.data.readers.columns import Place, guarded, pick, words
-from contiformer.data.readers.csv import as_whole_numbers, table
+from contiformer.data.readers.csv import as_whole_numbers, separator_of, table
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 #: Rows of a block, and rows or bytes that are read from a file at a time.
@@ -210,7 +210,8 @@ class Blocks:
         """Parts of a file, and the number of the first row of each."""
         if _ending(file) != ".parquet":
             for header, data, row in _records(file):
-                frame = table(header + data, file, SEPARATORS[_ending(file)], self._types, first_row=row)
+                separator = separator_of(header, SEPARATORS[_ending(file)])
+                frame = table(header + data, file, separator, self._types, first_row=row)
                 yield frame.select([pick(frame, name, Place(file)) for name in columns]), row
             return
         lazy = pl.scan_parquet(file, glob=False, hive_partitioning=True)

@@ -33,7 +33,7 @@ def read_csv(
         text, data, first_row = _contents(path, encoding)
         if text is None:
             raise DataError("which column is the time?", remedy="pass time=, and id= if there are several series")
-        found = _table(data, path, ",", column_types(text), first_row, missing=())
+        found = table(data, path, ",", column_types(text), first_row, missing=())
         return read_described(found, text, Place(path, first_row))
 
 
@@ -54,8 +54,8 @@ def parse_table(
     data: bytes, path: PathText, id: str | None = None, separator: str = ",", first_row: int = 2
 ) -> pl.DataFrame:
     """The table in a text in UTF-8, see :func:`read_table`; ``path`` names it in errors."""
-    found = _table(data, path, separator, {} if id is None else {id: pl.String}, first_row)
-    return found.with_columns(_as_whole_numbers(found[id])) if id in found.columns else found
+    found = table(data, path, separator, {} if id is None else {id: pl.String}, first_row)
+    return found.with_columns(as_whole_numbers(found[id])) if id in found.columns else found
 
 
 def _contents(path: PathText, encoding: str) -> tuple[str | None, bytes, int]:
@@ -72,13 +72,14 @@ def _contents(path: PathText, encoding: str) -> tuple[str | None, bytes, int]:
     return head.decode().removeprefix(_COMMENT), data, 3
 
 
-def _as_whole_numbers(column: pl.Series) -> pl.Series:
+def as_whole_numbers(column: pl.Series) -> pl.Series:
+    """Text as whole numbers, if all of it is written as such."""
     whole = column.cast(pl.Int64, strict=False)
     same = (whole.cast(pl.String) == column) | column.is_null()
     return whole if bool(same.fill_null(False).all()) else column
 
 
-def _table(
+def table(
     data: bytes,
     path: PathText,
     separator: str,
@@ -86,6 +87,7 @@ def _table(
     first_row: int,
     missing: tuple[str, ...] = MISSING[1:],
 ) -> pl.DataFrame:
+    """The table in a text in UTF-8, with the types of some columns; ``path`` names it in errors."""
     data = data.rstrip(b"\r\n")
     if len(separator.encode()) != 1:
         raise DataError(f"separator {separator!r} is not one byte", file=path, remedy='pass "," or ";" or "\\t"')
