@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src reproduction benchmarks tests examples conftest.py setup.py
 
-.PHONY: demo test test-slow reproduce-quick install bench format clean
+.PHONY: demo test test-slow docs reproduce-quick install bench format clean
 
 install: $(VENV)/.installed
 
@@ -29,6 +29,10 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow -o addopts=-ra
+
+docs: install
+	$(BIN)/python -m mkdocs build
+	@echo "open build/site/index.html"
 
 reproduce-quick: install
 	rm -rf build/reproduce-quick
