@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src reproduction benchmarks tests examples conftest.py setup.py
 
-.PHONY: demo test test-slow test-engines reproduce-quick install bench format clean
+.PHONY: demo test test-slow test-engines docs reproduce-quick install bench format clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +34,10 @@ test-slow: install
 test-engines: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,ray]'
 	$(BIN)/python -m pytest tests/integrations/test_spark.py tests/integrations/test_ray.py
+
+docs: install
+	$(BIN)/python -m mkdocs build
+	@echo "open build/site/index.html"
 
 reproduce-quick: install
 	rm -rf build/reproduce-quick

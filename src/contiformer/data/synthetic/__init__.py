@@ -14,6 +14,7 @@ from contiformer.lazy import lazy_names
 if TYPE_CHECKING:
     from contiformer.data.events import EventSet
     from contiformer.data.series_set import SeriesSet
+    from contiformer.data.synthetic.clinic import clinic_frames
     from contiformer.data.synthetic.event_process import EventProcess, event_process_set, transition_matrix
     from contiformer.data.synthetic.oscillators import Oscillators, oscillator_set
     from contiformer.data.synthetic.pendulum import pendulum_set, pendulum_splits
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Public names by module. Imported on first use: only the spirals need torch.
 _NAMES: dict[str, tuple[str, ...]] = {
+    "clinic": ("clinic_frames",),
     "event_process": ("EventProcess", "event_process_set", "transition_matrix"),
     "oscillators": ("Oscillators", "oscillator_set"),
     "pendulum": ("pendulum_set", "pendulum_splits"),

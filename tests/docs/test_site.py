@@ -1,0 +1,84 @@
+"""The documentation's site: it builds without warnings, its tutorials run, and it loads nothing from elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("markdown_exec")
+ROOT = Path(__file__).parents[2]
+
+
+class _Page(HTMLParser):
+    """Links, resources and anchors of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.loaded, self.anchors = [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.anchors |= {given.get("id"), given.get("name")} - {None}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        if tag in ("script", "img", "source", "iframe") and given.get("src"):
+            self.loaded.append(given["src"])
+        if tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload", "preconnect"):
+            self.loaded.append(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: _Page(path.read_text()) for path in site.rglob("*.html")}
+
+
+def test_every_page_of_the_navigation_is_built(site):
+    named = re.findall(r": ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    assert len(named) > 30
+    assert [name for name in named if not (site / f"{name}.html").is_file()] == []
+
+
+def test_links_and_resources_exist(site, pages):
+    broken = []
+    for path, page in pages.items():
+        for link in page.links + page.loaded:
+            parts = urlsplit(link)
+            if parts.scheme or not (parts.path or parts.fragment) or path.name == "404.html":
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            known = pages[target].anchors if target in pages else None
+            if not target.exists() or (parts.fragment and known is not None and unquote(parts.fragment) not in known):
+                broken.append((str(path.relative_to(site)), link))
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_elsewhere(pages):
+    assert [link for page in pages.values() for link in page.loaded if urlsplit(link).netloc] == []
+
+
+def test_formulas_are_drawn(site):
+    text = (site / "theory" / "attention.html").read_text()
+    assert "<math" in text
+    assert "arithmatex" not in text
+
+
+def test_outputs_of_a_tutorial_are_shown(site):
+    assert "AUROC 0." in (site / "start" / "first-model.html").read_text()
