@@ -1,11 +1,29 @@
-"""Hooks of the documentation's build: formulas become MathML, which browsers draw without a script."""
+"""Hooks of the site's build: result files are part of it, and formulas become MathML, which needs no script."""
 
 import re
 from html import unescape
+from pathlib import Path
 
 from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
 
+_RESULTS = Path(__file__).parents[1] / "reproduction" / "results"
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+
+
+def on_files(files: Files, config: object, **_: object) -> None:
+    """Add the reproduction's report, tables and figures."""
+    for path in sorted(_RESULTS.rglob("*")):
+        place = path.relative_to(_RESULTS)
+        if path.suffix in (".csv", ".png", ".md") and place.parts[0] not in ("cells", "quick"):
+            files.append(File.generated(config, f"results/{place.as_posix()}", abs_src_path=str(path)))  # type: ignore[arg-type]
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Point links from places in the repository to places in the site."""
+    markdown = re.sub(r"\]\(\.\./reproduction/results/?\)", "](results/report.md)", markdown)
+    markdown = markdown.replace("](../../docs/", "](../")
+    return markdown.replace("](../reproduction/results/", "](results/")
 
 
 def _mathml(match: re.Match[str]) -> str:
