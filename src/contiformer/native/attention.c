@@ -57,38 +57,16 @@ typedef struct {
     float *g_series, *g_values, *g_path, *g_key;
 } Attention;
 
-#ifdef __clang__
-#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-typedef int Places __attribute__((vector_size(LANES * sizeof(int))));
-#define PICK(a, b, ...) __builtin_shuffle(a, b, (Places){__VA_ARGS__})
-#endif
-
-/* A square of 8 numbers each way: neighbours, pairs and fours change places. */
-INLINE void transpose_square(const float *from, long from_row, float *to, long to_row) {
-    Lanes a[LANES], b[LANES];
-    UNROLL for (int r = 0; r < LANES; r++) a[r] = AT(from + r * from_row, 0);
-    UNROLL for (int r = 0; r < LANES; r += 2) {
-        b[r] = PICK(a[r], a[r + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-        b[r + 1] = PICK(a[r], a[r + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-    }
-    UNROLL for (int r = 0; r < LANES; r++) {
-        const int first = r / 4 * 4 + r % 2;
-        a[r] = r % 4 < 2 ? PICK(b[first], b[first + 2], 0, 1, 8, 9, 4, 5, 12, 13)
-                         : PICK(b[first], b[first + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-    UNROLL for (int r = 0; r < 4; r++) {
-        PUT(to + r * to_row, 0) = PICK(a[r], a[r + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        PUT(to + (r + 4) * to_row, 0) = PICK(a[r], a[r + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-    }
-}
-
 /* to [columns, to_row] = from [rows, columns] transposed, with zeros behind the last of the rows */
 DISPATCH static void transpose(long rows, long columns, const float *from, long from_row, float *to, long to_row) {
     const long whole = rows / LANES * LANES, wide = columns / LANES * LANES;
     for (long r = 0; r < whole; r += LANES)
-        for (long c = 0; c < wide; c += LANES)
-            transpose_square(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
+        for (long c = 0; c < wide; c += LANES) {
+            Lanes square[LANES];
+            UNROLL for (int n = 0; n < LANES; n++) square[n] = AT(from + (r + n) * from_row, c);
+            transpose_square(square);
+            UNROLL for (int n = 0; n < LANES; n++) PUT(to + (c + n) * to_row, r) = square[n];
+        }
     for (long c = 0; c < columns; c++) {
         for (long r = c < wide ? whole : 0; r < rows; r++) to[c * to_row + r] = from[r * from_row + c];
         for (long r = rows; r < to_row; r++) to[c * to_row + r] = 0;

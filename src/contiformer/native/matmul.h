@@ -1,5 +1,5 @@
-/* Products of small matrices. A sum over k runs in the same order for any number of rows, so values do not depend on who else
-   is there. */
+/* Products and transposes of small matrices. A sum over k runs in the same order for any number of rows, so values do not depend
+   on who else is there. */
 
 #ifndef CONTIFORMER_MATMUL_H
 #define CONTIFORMER_MATMUL_H
@@ -75,6 +75,32 @@ DISPATCH static void multiply(
         else
             panel(ROWS, 1, rows, inner, x, row, along, y, y_row, start, start_row, c, c_row);
         columns -= vectors * LANES, y += vectors * LANES, c += vectors * LANES, start += start ? vectors * LANES : 0;
+    }
+}
+
+#ifdef __clang__
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int Places __attribute__((vector_size(LANES * sizeof(int))));
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (Places){__VA_ARGS__})
+#endif
+
+/* A square of 8 numbers each way in place: neighbours, pairs and fours change places. */
+INLINE void transpose_square(Lanes *a) {
+    Lanes b[LANES];
+    UNROLL for (int r = 0; r < LANES; r += 2) {
+        b[r] = PICK(a[r], a[r + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        b[r + 1] = PICK(a[r], a[r + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    Lanes c[LANES];
+    UNROLL for (int r = 0; r < LANES; r++) {
+        const int first = r / 4 * 4 + r % 2;
+        c[r] = r % 4 < 2 ? PICK(b[first], b[first + 2], 0, 1, 8, 9, 4, 5, 12, 13)
+                         : PICK(b[first], b[first + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+    UNROLL for (int r = 0; r < 4; r++) {
+        a[r] = PICK(c[r], c[r + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        a[r + 4] = PICK(c[r], c[r + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
 

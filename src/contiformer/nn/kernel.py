@@ -157,7 +157,7 @@ class _Clock:
     constants: tuple[float | None, float, float]
     levels: tuple[Level, ...]
 
-    def described(self, given: list[Tensor | None], nodes: int, values: Tensor, items: Tensor | None) -> Struct:
+    def described(self, given: list[Tensor | None], nodes: int, table: Tensor, items: Tensor | None) -> Struct:
         """The struct for these tensors and number of nodes, without the tensors that only one pass has."""
         initial, matrix, slope, bias, gain, shift = given
         assert initial is not None
@@ -168,8 +168,9 @@ class _Clock:
         )
         floor, struct.amplitude, struct.offset = self.constants
         struct.floor, struct.causal = -1.0 if floor is None else floor, int(self.causal)
-        struct.point_to(items=items, times=self.times, grid=grid, half=half, basis=basis, values=values)
+        struct.point_to(items=items, times=self.times, grid=grid, half=half, basis=basis, values=table[0])
         struct.point_to(initial=initial, matrix=matrix, slope=slope, bias=bias, gain=gain, shift=shift)
+        struct.point_to(slopes=table[1])
         struct.keeps = (grid, half, basis)
         return struct
 
@@ -209,7 +210,7 @@ class _Trajectories(torch.autograd.Function):
         coarse = torch.tensor(True)
         for number, level in enumerate(clock.levels):
             some = items is not None
-            values.append(initial.new_empty(states * batch * obs, clock.pieces.count * (level.nodes - 1) + 1, width))
+            values.append(initial.new_empty(2, states * batch * obs, clock.pieces.count * (level.nodes - 1) + 2, width))
             terms = (2 * level.nodes, width // clock.heads)
             made = initial.new_zeros if some else initial.new_empty
             before, series = series, made(*shape, *terms)
@@ -245,8 +246,7 @@ class _Trajectories(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         tensors = saved(ctx)
         given, depth, clock = tensors[: -ctx.depth], ctx.depth, ctx.clock
-        initial, matrix = given[:2]
-        transposed = matrix.mT.contiguous()
+        initial = given[0]
         g_initial = torch.zeros_like(initial) if ctx.owner is not None else torch.empty_like(initial)
         totals: list[Tensor | None] = [None] * 5
         for number, values in enumerate(tensors[-depth:]):
@@ -262,7 +262,7 @@ class _Trajectories(torch.autograd.Function):
             structs = []
             for n in range(share):
                 struct = clock.described(given, nodes, values, items)
-                struct.point_to(transposed=transposed, g_initial=g_initial)
+                struct.point_to(g_initial=g_initial)
                 struct.point_to(g_key_series=g_series[0], g_value_series=g_series[1])
                 names = ("g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")
                 struct.point_to(**{k: None if x is None else x[n] for k, x in zip(names, sums, strict=True)})
