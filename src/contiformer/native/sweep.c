@@ -1,8 +1,8 @@
 /* Trajectories of the paper's field, forward and backward, a group of 16 at a time, in float32.
 
    contiformer/paths/trajectories.py is the listing of these formulas. The field is
-       f(t, x) = amplitude * sigmoid(gain n + shift) + offset,  n = z / sqrt(|z|^2 + floor^2),  z = x M + slope t + bias;
-   with floor < 0 there is no norm, n = z, gain = 1 and shift = 0.
+       f(t, x) = amplitude * sigmoid(stretch (gain n + shift)) + offset,  n = z / sqrt(mean z^2 + eps),  z = x M + slope t + bias;
+   where there is no norm, n = z, gain = 1 and shift = 0. Amplitude, offset and stretch are 2, -1 and 2 for tanh.
 
    The lanes of a vector are the trajectories of a group: a state is one vector for each channel, so no step of the solver adds up
    the lanes of a vector, and what a lane holds does not depend on the others. Every lane keeps its own times; where it has
@@ -25,14 +25,17 @@ typedef struct {
        not written. */
     const int64_t *items;
     /* constants of the field */
-    float floor, amplitude, offset;
-    /* inputs: times [batch, obs], grid [batch, nodes], half lengths of the pieces [batch, pieces];
-       initial [states, batch, obs, width]; basis [terms, terms] from values and slopes at a piece's nodes to its series */
-    const double *times, *grid, *half;
-    const float *initial, *basis;
-    /* matrix [states, parts, part, part] and slope, bias, gain, shift [states, width] */
-    const float *matrix, *slope, *bias, *gain, *shift;
-    /* [states, batch, obs, nodes + 1, width], kept for the backward pass: at the nodes, and at the observation itself */
+    float eps, amplitude, offset, stretch;
+    /* times [batch, obs], edges of the pieces [batch, pieces + 1], nodes of a piece on [-1, 1] [per_piece + 1]; basis [terms, terms]
+       from values and slopes at a piece's nodes to its series */
+    const double *times, *edges, *node;
+    const float *basis;
+    /* states at the observations [batch, obs, width] */
+    const float *key, *value;
+    /* of each part of each state: matrix, slope and bias [part + 2, part]; gain and shift [2, states, width] or NULL */
+    const float *affine, *norm;
+    /* [states, batch, obs, nodes + 1, width], kept for the backward pass: at the nodes, and at the observation itself. NULL where
+       there will be none. */
     float *values, *slopes;
     /* of keys and of values: series [batch, heads, obs, pieces, terms, width / heads], and their gradients */
     float *key_series, *value_series;
@@ -40,8 +43,8 @@ typedef struct {
     /* sums of squares [3, states, batch, obs, pieces]: of the last two coefficients together, of all, and of the initial value;
        zero where a causal model does not look */
     float *squares;
-    /* backward pass: gradients of initial and, for this call alone, of the parameters */
-    float *g_initial, *g_matrix, *g_slope, *g_bias, *g_gain, *g_shift;
+    /* backward pass: gradients of the states and, for this call alone, of the parameters */
+    float *g_key, *g_value, *g_affine, *g_norm;
 } Sweep;
 
 /* An evaluation of the field: its arguments, what its adjoint asks for (n by channel, lengths by part), and the result k. */
@@ -54,8 +57,8 @@ typedef struct {
     void *memory;
     Stage stage[STAGES];
     Pair *path, *lambda, *kappa, *g_initial, *g_first, *g, *gz, *gx, *sum;
-    /* by lane: gz; gradients of values and slopes at the nodes; and one piece of a series */
-    float *rows, *g_values, *g_slopes, *piece, *zeros;
+    /* by lane: gz, and values and slopes at the nodes or, in the backward pass, their gradients; and one piece of a series */
+    float *rows, *values, *slopes, *piece, *zeros;
     /* Gradients of the parameters: matrix, slope, bias, gain and shift, all but the first by lane. In float within a group, in
        double over the groups: one float for all would soon be too large to feel what is added. */
     long numbers;
@@ -85,7 +88,7 @@ static int make_work(Work *work, const Sweep *w) {
     for (unsigned n = 0; n < sizeof(arrays) / sizeof(*arrays); n++) *arrays[n] = next_of(&m, vectors);
     work->path = next_of(&m, 2 * w->substeps * vectors);
     work->rows = next_of(&m, vectors), work->piece = next_of(&m, 3 * (w->per_piece + 1) * d * sizeof(float));
-    work->g_values = next_of(&m, GROUP * nodes), work->g_slopes = next_of(&m, GROUP * nodes);
+    work->values = next_of(&m, GROUP * nodes), work->slopes = next_of(&m, GROUP * nodes);
     work->zeros = memset(next_of(&m, d * sizeof(float)), 0, d * sizeof(float));
     work->group = memset(next_of(&m, work->numbers * sizeof(float)), 0, work->numbers * sizeof(float));
     work->all = memset(next_of(&m, work->numbers * sizeof(double)), 0, work->numbers * sizeof(double));
@@ -95,14 +98,14 @@ static int make_work(Work *work, const Sweep *w) {
 /* The field of one of the states. */
 typedef struct {
     long width, part;
-    float floor, amplitude, offset;
-    const float *matrix, *slope, *bias, *gain, *shift;
+    float eps, amplitude, offset, stretch;
+    const float *affine, *gain, *shift;
 } Field;
 
 INLINE Field field_of(const Sweep *w, long state) {
-    const long at = state * w->width;
-    Field f = {w->width, w->part, w->floor, w->amplitude, w->offset, w->matrix + at * w->part, w->slope + at, w->bias + at};
-    if (w->gain) f.gain = w->gain + at, f.shift = w->shift + at;
+    const long d = w->width, parts = d / w->part;
+    Field f = {d, w->part, w->eps, w->amplitude, w->offset, w->stretch, w->affine + state * parts * (w->part + 2) * w->part};
+    if (w->norm) f.gain = w->norm + state * d, f.shift = f.gain + w->states * d;
     return f;
 }
 
@@ -130,18 +133,19 @@ INLINE void scatter(long d, const Pair *from, float *const *rows) {
 
 INLINE void evaluate(const Field *f, Stage *at) {
     const long d = f->width, part = f->part;
-    const float *x = (const float *)at->x;
     float *n = (float *)at->n, *k = (float *)at->k;
-    for (long j = 0; j < d; j++) at->n[j] = f->bias[j] + f->slope[j] * at->time;
-    for (long j = 0; j < d; j += part) {
-        float *z = n + j * GROUP;
-        multiply(part, GROUP, part, (Matrix){f->matrix + j * part, 1, part}, x + j * GROUP, GROUP, z, GROUP, z, GROUP);
+    const float *matrix = f->affine;
+    for (long from = 0; from < d; from += part, matrix += (part + 2) * part) {
+        const float *slope = matrix + part * part, *bias = slope + part, *x = (const float *)(at->x + from);
+        float *z = n + from * GROUP;
+        for (long j = 0; j < part; j++) at->n[from + j] = bias[j] + slope[j] * at->time;
+        multiply(part, GROUP, part, (Matrix){matrix, 1, part}, x, GROUP, z, GROUP, z, GROUP);
     }
-    for (long from = 0; from < d && f->floor >= 0; from += part) {
+    for (long from = 0; from < d && f->gain; from += part) {
         Pair square = {0};
         for (long j = from; j < from + part; j++) square += at->n[j] * at->n[j];
         float *length = (float *)(at->length + from / part);
-        *(Pair *)length = square + f->floor * f->floor;
+        *(Pair *)length = square / (float)part + f->eps;
 #pragma omp simd
         for (int l = 0; l < GROUP; l++) length[l] = sqrtf(length[l]);
         const Pair inverse = 1.0f / *(Pair *)length;
@@ -149,7 +153,7 @@ INLINE void evaluate(const Field *f, Stage *at) {
     }
     const float amplitude = f->amplitude, offset = f->offset;
     for (long j = 0; j < d; j++) {
-        const float gain = f->gain ? f->gain[j] : 1.0f, shift = f->gain ? f->shift[j] : 0.0f;
+        const float gain = f->stretch * (f->gain ? f->gain[j] : 1.0f), shift = f->stretch * (f->gain ? f->shift[j] : 0.0f);
 #pragma omp simd
         for (int l = 0; l < GROUP; l++) k[j * GROUP + l] = exp_begun(-(shift + gain * n[j * GROUP + l]));
     }
@@ -160,25 +164,27 @@ INLINE void evaluate(const Field *f, Stage *at) {
 /* The adjoint of evaluate(): work->gx from g, the gradient of k; the parameters' gradients are added to those of the group. */
 INLINE void pull_back(const Field *f, const Stage *at, const Pair *g, Work *work) {
     const long d = f->width, part = f->part;
-    const float top = f->amplitude + f->offset, inverse = 1.0f / f->amplitude;
+    const float top = f->amplitude + f->offset, steepness = f->stretch / f->amplitude;
     Pair *gz = work->gz, *g_slope = (Pair *)(work->group + d * part), *g_bias = g_slope + d, *g_gain = g_bias + d, *g_shift = g_gain + d;
     for (long j = 0; j < d; j++) {
-        const Pair inner = g[j] * (at->k[j] - f->offset) * (top - at->k[j]) * inverse;
+        const Pair inner = g[j] * (at->k[j] - f->offset) * (top - at->k[j]) * steepness;
         g_shift[j] += inner, g_gain[j] += inner * at->n[j];
         gz[j] = f->gain ? inner * f->gain[j] : inner;
     }
-    for (long from = 0; from < d && f->floor >= 0; from += part) {
+    for (long from = 0; from < d && f->gain; from += part) {
         Pair along = {0};
         for (long j = from; j < from + part; j++) along += gz[j] * at->n[j];
         const Pair inverse = 1.0f / at->length[from / part];
+        along /= (float)part;
         for (long j = from; j < from + part; j++) gz[j] = (gz[j] - along * at->n[j]) * inverse;
     }
     for (long j = 0; j < d; j++) g_bias[j] += gz[j], g_slope[j] += at->time * gz[j];
     float *rows[GROUP];
     for (int l = 0; l < GROUP; l++) rows[l] = work->rows + l * d;
     scatter(d, gz, rows);
-    for (long j = 0; j < d; j += part) {
-        const float *matrix = f->matrix + j * part, *z = (const float *)(gz + j);
+    const float *matrix = f->affine;
+    for (long j = 0; j < d; j += part, matrix += (part + 2) * part) {
+        const float *z = (const float *)(gz + j);
         float *sum = work->group + j * part;
         multiply(part, GROUP, part, (Matrix){matrix, part, 1}, z, GROUP, NULL, 0, (float *)(work->gx + j), GROUP);
         multiply(part, part, GROUP, (Matrix){(float *)(at->x + j), GROUP, 1}, work->rows + j, d, sum, part, sum, part);
@@ -193,9 +199,24 @@ typedef struct {
     double time;
 } Way;
 
+INLINE long pieces_of(const Sweep *w) {
+    return (w->nodes - 1) / w->per_piece;
+}
+
+INLINE double half_length(const Sweep *w, long b, long piece) {
+    const double *edges = w->edges + b * (pieces_of(w) + 1) + piece;
+    return (edges[1] - edges[0]) / 2;
+}
+
+INLINE double node_time(const Sweep *w, long b, long node) {
+    const long piece = node / w->per_piece, inside = node % w->per_piece;
+    const double edge = w->edges[b * (pieces_of(w) + 1) + piece];
+    return inside ? edge + (w->node[inside] + 1) * half_length(w, b, piece) : edge;
+}
+
 INLINE Way way_of(const Sweep *w, long row) {
     Way way = {.row = row, .b = row / w->obs % w->batch, .time = w->times[row % (w->batch * w->obs)]};
-    while (way.first < w->nodes && w->grid[way.b * w->nodes + way.first] < way.time) way.first++;
+    while (way.first < w->nodes && node_time(w, way.b, way.first) < way.time) way.first++;
     way.stop = w->causal && way.first > 0 ? (way.first - 1) / w->per_piece * w->per_piece : 0;
     way.crossings = w->nodes - way.stop;
     return way;
@@ -213,13 +234,12 @@ INLINE Crossing crossing(const Sweep *w, const Way *way, long i) {
     Crossing c = {.moving = 0, .again = 0};
     for (int l = 0; l < GROUP; l++) {
         const long ahead = w->nodes - way[l].first, back = i >= ahead;
-        const double *grid = w->grid + way[l].b * w->nodes;
         c.node[l] = c.before[l] = w->nodes, c.from[l] = way[l].time, c.length[l] = 0;
         c.again |= i <= 0 || i == ahead || i >= way[l].crossings;
         if (i < 0 || i >= way[l].crossings) continue;
         c.node[l] = back ? way[l].first - 1 - (i - ahead) : way[l].first + i;
-        if (i != 0 && i != ahead) c.before[l] = back ? c.node[l] + 1 : c.node[l] - 1, c.from[l] = grid[c.before[l]];
-        c.length[l] = (grid[c.node[l]] - c.from[l]) / w->substeps;
+        if (i != 0 && i != ahead) c.before[l] = back ? c.node[l] + 1 : c.node[l] - 1, c.from[l] = node_time(w, way[l].b, c.before[l]);
+        c.length[l] = (node_time(w, way[l].b, c.node[l]) - c.from[l]) / w->substeps;
         c.moving |= c.length[l] != 0;
     }
     return c;
@@ -279,24 +299,25 @@ INLINE void return_step(const Field *f, const Crossing *c, Work *work) {
 
 /* Where the series of head h of a trajectory begins, among those of the keys or of the values. */
 INLINE long place(const Sweep *w, long row, long h) {
-    const long pieces = (w->nodes - 1) / w->per_piece, terms = 2 * (w->per_piece + 1);
+    const long pieces = pieces_of(w), terms = 2 * (w->per_piece + 1);
     return ((row / w->obs % w->batch * w->heads + h) * w->obs + row % w->obs) * pieces * terms * (w->width / w->heads);
 }
 
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
-INLINE void write_series(const Sweep *w, const Way *way, float *sum) {
+INLINE void write_series(const Sweep *w, const Way *way, const float *values, const float *all_slopes, float *sum) {
     const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n, row = way->row;
-    const long pieces = (w->nodes - 1) / w->per_piece, rows = w->states * w->obs * w->batch;
+    const long pieces = pieces_of(w), rows = w->states * w->obs * w->batch;
     float *series = row < w->obs * w->batch ? w->key_series : w->value_series, *scaled = sum + terms * d, start = 0;
+    const float *initial = values + w->nodes * d;
 #pragma omp simd reduction(+ : start)
-    for (long j = 0; j < d; j++) start += w->initial[row * d + j] * w->initial[row * d + j];
+    for (long j = 0; j < d; j++) start += initial[j] * initial[j];
     for (long p = 0; p < pieces; p++) {
-        const long at = (row * (w->nodes + 1) + p * w->per_piece) * d;
+        const long at = p * w->per_piece * d;
         /* slopes are in time, the series in the variable of the piece */
-        const float half = (float)w->half[way->b * pieces + p], *slopes = w->slopes + at;
+        const float half = (float)half_length(w, way->b, p), *slopes = all_slopes + at;
 #pragma omp simd
         for (long j = 0; j < n * d; j++) scaled[j] = half * slopes[j];
-        multiply(terms, d, n, (Matrix){w->basis, terms, 1}, w->values + at, d, NULL, 0, sum, d);
+        multiply(terms, d, n, (Matrix){w->basis, terms, 1}, values + at, d, NULL, 0, sum, d);
         multiply(terms, d, n, (Matrix){w->basis + n, terms, 1}, scaled, d, sum, d, sum, d);
         const float *end = sum + (terms - 2) * d;
         float all = 0, last = 0;
@@ -316,14 +337,14 @@ INLINE void write_series(const Sweep *w, const Way *way, float *sum) {
 /* Its adjoint: gradients of values and slopes at the nodes from that of the series. */
 INLINE void read_gradient(const Sweep *w, const Way *way, float *g_values, float *g_slopes, float *g) {
     const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
-    const long pieces = (w->nodes - 1) / w->per_piece;
+    const long pieces = pieces_of(w);
     const float *g_series = way->row < w->obs * w->batch ? w->g_key_series : w->g_value_series;
     for (long p = 0; p < pieces; p++) {
         for (long h = 0; h < w->heads; h++) {
             const float *from = g_series + place(w, way->row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(g + m * d + h * dk, from + m * dk, dk * sizeof(float));
         }
-        const float half = (float)w->half[way->b * pieces + p];
+        const float half = (float)half_length(w, way->b, p);
         float *scaled = g + terms * d, *to = g_values + p * w->per_piece * d, *slopes = g_slopes + p * w->per_piece * d;
         multiply(n, d, terms, (Matrix){w->basis, 1, terms}, g, d, to, d, to, d);
         multiply(n, d, terms, (Matrix){w->basis + n, 1, terms}, g, d, NULL, 0, scaled, d);
@@ -332,39 +353,58 @@ INLINE void read_gradient(const Sweep *w, const Way *way, float *g_values, float
     }
 }
 
-/* Rows of a table [trajectories, nodes + 1, width]: one for each lane, at these nodes. */
-INLINE void find_rows(const Sweep *w, const Way *way, const long *node, float *table, float **rows) {
-    for (int l = 0; l < GROUP; l++) rows[l] = table + (way[l].row * (w->nodes + 1) + node[l]) * w->width;
+/* A state at its observation, or its gradient. */
+INLINE long observed(const Sweep *w, long row) {
+    return row % (w->batch * w->obs) * w->width;
+}
+
+/* The rows of a group's table that lanes have at these nodes: in the one that is kept, or in working memory. */
+INLINE void find_rows(const Sweep *w, const Way *way, const long *node, float *kept, float *table, float **rows) {
+    for (long l = 0; l < GROUP; l++)
+        rows[l] = (kept ? kept + way[l].row * (w->nodes + 1) * w->width : table + l * (w->nodes + 1) * w->width) + node[l] * w->width;
+}
+
+/* Gather states at the observations, and evaluate the field there. */
+INLINE void observe(const Sweep *w, const Field *f, const Way *way, Stage *stage) {
+    const float *rows[GROUP];
+    for (int l = 0; l < GROUP; l++) {
+        rows[l] = (way[l].row < w->batch * w->obs ? w->key : w->value) + observed(w, way[l].row);
+        stage->time[l] = (float)way[l].time;
+    }
+    gather(w->width, rows, stage->x);
+    evaluate(f, stage);
+}
+
+INLINE void gather_nodes(const Sweep *w, const Way *way, const long *node, Work *work, Pair *x, Pair *k) {
+    float *rows[GROUP];
+    find_rows(w, way, node, w->values, work->values, rows), gather(w->width, (const float *const *)rows, x);
+    find_rows(w, way, node, w->slopes, work->slopes, rows), gather(w->width, (const float *const *)rows, k);
 }
 
 /* Trajectories of `count` items of one state from `begin` on, and their series. State and slope are in the last stage. */
 INLINE void forward_group(const Sweep *w, const Field *f, long begin, long count, Work *work) {
     const long d = w->width;
+    const long none[GROUP] = {0};
     Stage *stage = work->stage, *here = stage + STAGES - 1;
     Way way[GROUP];
-    float *rows[GROUP];
-    const float *initial[GROUP];
+    float *values[GROUP], *slopes[GROUP];
     const long crossings = find_ways(w, begin, count, way);
-    for (int l = 0; l < GROUP; l++) initial[l] = w->initial + way[l].row * d, here->time[l] = (float)way[l].time;
-    gather(d, initial, here->x);
-    evaluate(f, here);
+    observe(w, f, way, here);
     for (long i = -1; i < crossings; i++) {
         const Crossing c = crossing(w, way, i);
-        if (i > 0 && c.again) {
-            find_rows(w, way, c.before, w->values, rows), gather(d, (const float *const *)rows, here->x);
-            find_rows(w, way, c.before, w->slopes, rows), gather(d, (const float *const *)rows, here->k);
-        }
+        if (i > 0 && c.again) gather_nodes(w, way, c.before, work, here->x, here->k);
         for (long s = 0; s < w->substeps && c.moving; s++) take_step(f, &c, s, here->x, here->k, stage);
-        find_rows(w, way, c.node, w->values, rows), scatter(d, here->x, rows);
-        find_rows(w, way, c.node, w->slopes, rows), scatter(d, here->k, rows);
+        find_rows(w, way, c.node, w->values, work->values, values), scatter(d, here->x, values);
+        find_rows(w, way, c.node, w->slopes, work->slopes, slopes), scatter(d, here->k, slopes);
     }
+    find_rows(w, way, none, w->values, work->values, values);
+    find_rows(w, way, none, w->slopes, work->slopes, slopes);
     for (long l = 0; l < count; l++) {
-        float *values = w->values + way[l].row * (w->nodes + 1) * d, *slopes = w->slopes + way[l].row * (w->nodes + 1) * d;
         for (long g = 0; g < way[l].stop; g++) {
-            memcpy(values + g * d, values + way[l].stop * d, d * sizeof(float));
-            memcpy(slopes + g * d, slopes + way[l].stop * d, d * sizeof(float));
+            memcpy(values[l] + g * d, values[l] + way[l].stop * d, d * sizeof(float));
+            memcpy(slopes[l] + g * d, slopes[l] + way[l].stop * d, d * sizeof(float));
         }
-        write_series(w, way + l, work->piece);
+        write_series(w, way + l, values[l], slopes[l], work->piece);
     }
 }
 
@@ -376,15 +416,15 @@ INLINE void backward_group(const Sweep *w, const Field *f, long begin, long coun
     float *rows[GROUP];
     const float *gradients[GROUP];
     const long crossings = find_ways(w, begin, count, way);
-    memset(work->g_values, 0, GROUP * nodes * sizeof(float)), memset(work->g_slopes, 0, GROUP * nodes * sizeof(float));
+    memset(work->values, 0, GROUP * nodes * sizeof(float)), memset(work->slopes, 0, GROUP * nodes * sizeof(float));
     for (long l = 0; l < count; l++)
-        read_gradient(w, way + l, work->g_values + l * nodes, work->g_slopes + l * nodes, work->piece);
+        read_gradient(w, way + l, work->values + l * nodes, work->slopes + l * nodes, work->piece);
     memset(work->lambda, 0, size), memset(work->kappa, 0, size);
     memset(work->g_initial, 0, size), memset(work->g_first, 0, size);
     for (long i = crossings - 1; i >= 0; i--) {
         const Crossing c = crossing(w, way, i);
         for (int slope = 0; slope < 2; slope++) {
-            const float *from = slope ? work->g_slopes : work->g_values;
+            const float *from = slope ? work->slopes : work->values;
             Pair *to = slope ? work->kappa : work->lambda;
             for (int l = 0; l < GROUP; l++)
                 gradients[l] = c.node[l] == w->nodes ? work->zeros : from + l * nodes + c.node[l] * d;
@@ -393,8 +433,7 @@ INLINE void backward_group(const Sweep *w, const Field *f, long begin, long coun
         }
         if (c.moving) {
             Pair *path = work->path;
-            find_rows(w, way, c.before, w->values, rows), gather(d, (const float *const *)rows, path);
-            find_rows(w, way, c.before, w->slopes, rows), gather(d, (const float *const *)rows, path + d);
+            gather_nodes(w, way, c.before, work, path, path + d);
             for (long s = 0; s + 1 < w->substeps; s++, path += 2 * d) {
                 take_step(f, &c, s, path, path + d, stage);
                 memcpy(path + 2 * d, stage[STAGES - 1].x, size), memcpy(path + 3 * d, stage[STAGES - 1].k, size);
@@ -412,12 +451,11 @@ INLINE void backward_group(const Sweep *w, const Field *f, long begin, long coun
             work->lambda[j] *= 1 - own, work->kappa[j] *= 1 - own;
         }
     }
-    for (int l = 0; l < GROUP; l++) gradients[l] = w->initial + way[l].row * d, stage->time[l] = (float)way[l].time;
-    gather(d, gradients, stage->x);
-    evaluate(f, stage);
+    observe(w, f, way, stage);
     pull_back(f, stage, work->g_first, work);
     for (long j = 0; j < d; j++) work->g_initial[j] += work->gx[j];
-    for (int l = 0; l < GROUP; l++) rows[l] = l < count ? w->g_initial + way[l].row * d : work->rows + l * d;
+    float *to = way->row < w->batch * w->obs ? w->g_key : w->g_value;
+    for (int l = 0; l < GROUP; l++) rows[l] = l < count ? to + observed(w, way[l].row) : work->rows + l * d;
     scatter(d, work->g_initial, rows);
 #pragma omp simd
     for (long n = 0; n < work->numbers; n++) work->all[n] += work->group[n], work->group[n] = 0;
@@ -425,15 +463,17 @@ INLINE void backward_group(const Sweep *w, const Field *f, long begin, long coun
 
 /* From the sums over groups, which begin anew, to the gradients of a state's parameters. */
 INLINE void hand_over(const Sweep *w, long state, Work *work) {
-    const long d = w->width, at = state * d;
-    float *const to[] = {w->g_slope + at, w->g_bias + at, w->gain ? w->g_gain + at : NULL, w->gain ? w->g_shift + at : NULL};
-    const double *from = work->all;
-    for (long j = 0; j < d * w->part; j++) w->g_matrix[at * w->part + j] = (float)*from++;
-    for (int row = 0; row < (w->gain ? 4 : 2); row++)
+    const long d = w->width, part = w->part, at = state * d * (part + 2);
+    const double *from = work->all + d * part;
+    for (long j = 0; j < d * part; j++) w->g_affine[at + j / (part * part) * (part + 2) * part + j % (part * part)] = (float)work->all[j];
+    for (int row = 0; row < (w->norm ? 4 : 2); row++)
         for (long j = 0; j < d; j++, from += GROUP) {
             double sum = 0;
             for (int l = 0; l < GROUP; l++) sum += from[l];
-            to[row][j] = (float)sum;
+            if (row < 2)
+                w->g_affine[at + j / part * (part + 2) * part + (part + row) * part + j % part] = (float)sum;
+            else
+                w->g_norm[((row - 2) * w->states + state) * d + j] = (float)sum;
         }
     memset(work->all, 0, work->numbers * sizeof(double));
 }
