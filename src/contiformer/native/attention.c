@@ -471,23 +471,27 @@ INLINE void expand_columns(
             }
 }
 
-/* How many terms the series of a piece need on a block: what is left out is `cut` of them, in the root mean
-   square. */
-INLINE long terms_for(const Attention *w, double cut, long count, const float *expand, const float *from, long from_row, long width) {
-    const long terms = w->terms;
-    double size[terms], all = 0, lost = 0;
+/* Root mean squares over `count` series [terms, width] of each of their terms, up to a factor. */
+INLINE void find_sizes(long terms, long width, long count, const float *from, long from_row, double *size) {
+    float sum[terms * width];
+    memset(sum, 0, sizeof(sum));
+    for (long i = 0; i < count; i++, from += from_row)
+#pragma omp simd
+        for (long n = 0; n < terms * width; n++) sum[n] += from[n] * from[n];
     for (long m = 0; m < terms; m++) {
-        float sum = 0;
-        for (long i = 0; i < count; i++)
-#pragma omp simd reduction(+ : sum)
-            for (long d = 0; d < width; d++) sum += from[i * from_row + m * width + d] * from[i * from_row + m * width + d];
-        size[m] = sqrt(sum), all += sum;
+        double all = 0;
+        for (long d = 0; d < width; d++) all += sum[m * width + d];
+        size[m] = sqrt(all);
     }
+}
+
+/* How many terms series of these sizes on a piece need on a block: what is left out is `cut` of them, in the root mean square. */
+INLINE long terms_for(long terms, double cut, const float *expand, const double *size) {
+    double all = 0, lost = 0;
+    for (long m = 0; m < terms; m++) all += size[m] * size[m];
     long few = terms;
     for (; few > 1; few--) {
-        double next = 0;
-        for (long m = few - 1; m < terms; m++) next += fabs(expand[(few - 1) * terms + m]) * size[m];
-        lost += next;
+        for (long m = few - 1; m < terms; m++) lost += fabs(expand[(few - 1) * terms + m]) * size[m];
         if (!(lost <= cut * sqrt(all))) break;
     }
     return few;
@@ -695,16 +699,18 @@ INLINE void read_head(const Attention *w, long item, Work *work, int backward) {
         for (long d = 0; d < dk; d++) sum += query[d] * key[d];
         work->own[i] = sum;
     }
+    double sizes[2][w->terms];
     for (long j = 0; j < work->blocks; j++) {
         Block *block = work->block + j;
         block->terms = w->terms;
         if (w->causal) continue;
-        const float *expand = expansion(w, work, block), *series = w->series + series_at(w, item, 0, block->piece);
+        if (j == 0 || block[-1].piece != block->piece) {
+            find_sizes(w->terms, dk, length, w->series + series_at(w, item, 0, block->piece), w->pieces * keys, sizes[0]);
+            find_sizes(w->terms, w->value_width, length, work->means + block->piece * values, w->pieces * values, sizes[1]);
+        }
         const double cut = block->alone ? 0 : w->cut;
-        const long few = terms_for(w, cut, length, expand, series, w->pieces * keys, dk);
-        const float *means = work->means + block->piece * values;
-        const long other = terms_for(w, cut, length, expand, means, w->pieces * values, w->value_width);
-        block->terms = MAX(few, other);
+        const long few = terms_for(w->terms, cut, expansion(w, work, block), sizes[0]);
+        block->terms = MAX(few, terms_for(w->terms, cut, expansion(w, work, block), sizes[1]));
     }
     find_moments(w, item, work);
     if (work->blocks == 1) return;
