@@ -185,5 +185,6 @@ def fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> FusedField:
         return FusedField(affine, None, None, fields[0].activation)
     # LayerNorm removes the mean over channels: remove it from the map once instead of from every state
     affine = affine - affine.mean(-1, keepdim=True)
-    norm = torch.stack([n.weight for n in norms] + [n.bias for n in norms]).to(dtype).view(2, len(norms), 1, width)
+    weights: list[Tensor] = [n.weight for n in norms]
+    norm = torch.stack([*weights, *(n.bias for n in norms)]).to(dtype).view(2, len(norms), 1, width)
     return FusedField(affine, norm, norms[0].eps, fields[0].activation)

@@ -217,13 +217,13 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, path: Tensor, k: Tensor, v: Tensor, affine: Tensor, norm: Tensor | None, problem: _Problem
     ) -> Tensor:
-        path = path.contiguous()
-        given = [None if x is None else x.contiguous() for x in (k, v, affine, norm)]
+        path, k, v, affine = (x.contiguous() for x in (path, k, v, affine))
+        given = (k, v, affine, None if norm is None else norm.contiguous())
         series, tables, owner = _solve(problem, given, keep=any(ctx.needs_input_grad))
         batch, keys, width = k.shape
         rows = keys if problem.points.asked is None else problem.points.asked.shape[1]
         out, logsum = k.new_empty(batch, rows, width), k.new_empty(batch, problem.heads, rows)
-        _run("attention_forward", problem.attention(series, path, given[0], out, logsum), series[0])
+        _run("attention_forward", problem.attention(series, path, k, out, logsum), series[0])
         ctx.problem, ctx.owner = problem, owner
         ctx.save_for_backward(path, *given, *series, out, logsum, *tables)
         return out
@@ -239,7 +239,7 @@ class _Attention(torch.autograd.Function):
         _run("attention_backward", struct, key_series)
         # a trajectory that is not solved has no gradient
         g_k, g_v = (torch.empty_like(x) if ctx.owner is None else torch.zeros_like(x) for x in (k, v))
-        totals: list[tuple[Tensor, Tensor | None]] = []
+        totals = [torch.zeros_like(x) for x in (affine, norm) if x is not None]
         for number, table in enumerate(tables):
             nodes = problem.levels[number].nodes
             items = None if ctx.owner is None else torch.nonzero((ctx.owner == number).flatten()).squeeze(1)
@@ -249,19 +249,17 @@ class _Attention(torch.autograd.Function):
             cut = [g[..., : 2 * nodes, :].contiguous() for g in (g_keys, g_values)]
             # every thread sums the gradients of the parameters for itself
             share = threads_for(count, _ROWS_PER_THREAD)
-            g_affine = affine.new_zeros(share, *affine.shape)
-            g_norm = None if norm is None else norm.new_zeros(share, *norm.shape)
+            sums = [x.new_zeros(share, *x.shape) for x in totals]
             structs = []
             for n in range(share):
                 struct = problem.sweep((k, v, affine, norm), nodes, table, items)
                 struct.point_to(g_key_series=cut[0], g_value_series=cut[1], g_key=g_k, g_value=g_v)
-                struct.point_to(g_affine=g_affine[n], g_norm=None if g_norm is None else g_norm[n])
+                struct.point_to(**{name: x[n] for name, x in zip(("g_affine", "g_norm"), sums, strict=False)})
                 structs.append(struct)
             share_out("sweep_backward", structs, count)
-            totals.append((g_affine.sum(0), None if g_norm is None else g_norm.sum(0)))
-        affines, norms = zip(*totals, strict=True) if totals else ([torch.zeros_like(affine)], [norm])
-        g_norm = None if norm is None else sum(norms) if totals else torch.zeros_like(norm)
-        return g_path, g_k.add_(g_own), g_v, sum(affines), g_norm, None
+            for total, each in zip(totals, sums, strict=True):
+                total.add_(each.sum(0))
+        return g_path, g_k.add_(g_own), g_v, totals[0], totals[1] if len(totals) > 1 else None, None
 
 
 def _solve(
