@@ -13,7 +13,7 @@ from contiformer.native import sources
 from contiformer.native.rivals.neural_cde import MatrixNetwork, driven
 from contiformer.native.rivals.spectral_mixture import spectral_mixture
 from contiformer.nn import kernel
-from contiformer.paths.trajectories import Pieces
+from contiformer.nn.rules import AttentionRule
 
 with_kernels = pytest.mark.skipif(native.kernels() is None, reason="no compiler was at hand at installation")
 
@@ -62,12 +62,13 @@ def test_exp_and_tanh_are_defined_everywhere(sanitized):
 
 
 def state_after(bias):
-    """Coordinates after one unit of time along dx/dt = 2 sigmoid(bias) - 1, from zero."""
+    """Coordinates after one unit of time along dx/dt = tanh(bias / 2), from zero."""
     width = len(bias)
-    parameters = (torch.zeros(2, width, width), torch.zeros(2, 1, width), bias.expand(2, 1, width), None, None)
-    times, pieces = torch.zeros(1, 1, dtype=torch.float64), Pieces(torch.tensor([[0.0, 1.0]], dtype=torch.float64))
-    clock = kernel._Clock(times, pieces, None, False, 1, (None, 2.0, -1.0), (kernel.Level(2, 1.0),))
-    series, _, _ = kernel._Trajectories.apply(torch.zeros(2, 1, 1, width), *parameters, clock)
+    affine = torch.cat([torch.zeros(2, width + 1, width), bias.expand(2, 1, width) / 2], 1)
+    edges, times = torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    points, rule, levels = kernel.Points(times), AttentionRule(), (kernel.Level(2, 1.0),)
+    problem = kernel._Problem(points, times, edges, None, torch.ones(1), rule, 1, None, "tanh", levels, 0)
+    (series, _), _, _ = kernel._solve(problem, [torch.zeros(1, 1, width)] * 2 + [affine, None], keep=False)
     return series.sum(-2).flatten()
 
 

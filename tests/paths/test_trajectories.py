@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchdiffeq import odeint
 
-from contiformer.nn.fields import ConcatField, HeadwiseField, SigmoidField, stack_fields
+from contiformer.nn.fields import ConcatField, FusedField, HeadwiseField, stack_fields
 from contiformer.paths.trajectories import (
     Pieces,
     evaluate_basis,
@@ -161,5 +161,5 @@ def test_stacked_headwise_fields_are_the_fields_themselves():
     fields = [HeadwiseField(WIDTH, 2).double() for _ in range(STATES)]
     t, x = torch.rand(BATCH, OBS, 1).double(), normal(STATES, BATCH, OBS, WIDTH)
     together = stack_fields(fields, torch.float64)
-    assert isinstance(together, SigmoidField)
+    assert isinstance(together, FusedField)
     assert largest(together(t, x) - torch.stack([field(t, state) for field, state in zip(fields, x)])) < 1e-12

@@ -57,38 +57,16 @@ typedef struct {
     float *g_series, *g_values, *g_path, *g_key;
 } Attention;
 
-#ifdef __clang__
-#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-typedef int Places __attribute__((vector_size(LANES * sizeof(int))));
-#define PICK(a, b, ...) __builtin_shuffle(a, b, (Places){__VA_ARGS__})
-#endif
-
-/* A square of 8 numbers each way: neighbours, pairs and fours change places. */
-INLINE void transpose_square(const float *from, long from_row, float *to, long to_row) {
-    Lanes a[LANES], b[LANES];
-    UNROLL for (int r = 0; r < LANES; r++) a[r] = AT(from + r * from_row, 0);
-    UNROLL for (int r = 0; r < LANES; r += 2) {
-        b[r] = PICK(a[r], a[r + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-        b[r + 1] = PICK(a[r], a[r + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-    }
-    UNROLL for (int r = 0; r < LANES; r++) {
-        const int first = r / 4 * 4 + r % 2;
-        a[r] = r % 4 < 2 ? PICK(b[first], b[first + 2], 0, 1, 8, 9, 4, 5, 12, 13)
-                         : PICK(b[first], b[first + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-    UNROLL for (int r = 0; r < 4; r++) {
-        PUT(to + r * to_row, 0) = PICK(a[r], a[r + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        PUT(to + (r + 4) * to_row, 0) = PICK(a[r], a[r + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-    }
-}
-
 /* to [columns, to_row] = from [rows, columns] transposed, with zeros behind the last of the rows */
 DISPATCH static void transpose(long rows, long columns, const float *from, long from_row, float *to, long to_row) {
     const long whole = rows / LANES * LANES, wide = columns / LANES * LANES;
     for (long r = 0; r < whole; r += LANES)
-        for (long c = 0; c < wide; c += LANES)
-            transpose_square(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
+        for (long c = 0; c < wide; c += LANES) {
+            Lanes square[LANES];
+            UNROLL for (int n = 0; n < LANES; n++) square[n] = AT(from + (r + n) * from_row, c);
+            transpose_square(square);
+            UNROLL for (int n = 0; n < LANES; n++) PUT(to + (c + n) * to_row, r) = square[n];
+        }
     for (long c = 0; c < columns; c++) {
         for (long r = c < wide ? whole : 0; r < rows; r++) to[c * to_row + r] = from[r * from_row + c];
         for (long r = rows; r < to_row; r++) to[c * to_row + r] = 0;
@@ -493,23 +471,27 @@ INLINE void expand_columns(
             }
 }
 
-/* How many terms the series of a piece need on a block: what is left out is `cut` of them, in the root mean
-   square. */
-INLINE long terms_for(const Attention *w, double cut, long count, const float *expand, const float *from, long from_row, long width) {
-    const long terms = w->terms;
-    double size[terms], all = 0, lost = 0;
+/* Root mean squares over `count` series [terms, width] of each of their terms, up to a factor. */
+INLINE void find_sizes(long terms, long width, long count, const float *from, long from_row, double *size) {
+    float sum[terms * width];
+    memset(sum, 0, sizeof(sum));
+    for (long i = 0; i < count; i++, from += from_row)
+#pragma omp simd
+        for (long n = 0; n < terms * width; n++) sum[n] += from[n] * from[n];
     for (long m = 0; m < terms; m++) {
-        float sum = 0;
-        for (long i = 0; i < count; i++)
-#pragma omp simd reduction(+ : sum)
-            for (long d = 0; d < width; d++) sum += from[i * from_row + m * width + d] * from[i * from_row + m * width + d];
-        size[m] = sqrt(sum), all += sum;
+        double all = 0;
+        for (long d = 0; d < width; d++) all += sum[m * width + d];
+        size[m] = sqrt(all);
     }
+}
+
+/* How many terms series of these sizes on a piece need on a block: what is left out is `cut` of them, in the root mean square. */
+INLINE long terms_for(long terms, double cut, const float *expand, const double *size) {
+    double all = 0, lost = 0;
+    for (long m = 0; m < terms; m++) all += size[m] * size[m];
     long few = terms;
     for (; few > 1; few--) {
-        double next = 0;
-        for (long m = few - 1; m < terms; m++) next += fabs(expand[(few - 1) * terms + m]) * size[m];
-        lost += next;
+        for (long m = few - 1; m < terms; m++) lost += fabs(expand[(few - 1) * terms + m]) * size[m];
         if (!(lost <= cut * sqrt(all))) break;
     }
     return few;
@@ -717,16 +699,18 @@ INLINE void read_head(const Attention *w, long item, Work *work, int backward) {
         for (long d = 0; d < dk; d++) sum += query[d] * key[d];
         work->own[i] = sum;
     }
+    double sizes[2][w->terms];
     for (long j = 0; j < work->blocks; j++) {
         Block *block = work->block + j;
         block->terms = w->terms;
         if (w->causal) continue;
-        const float *expand = expansion(w, work, block), *series = w->series + series_at(w, item, 0, block->piece);
+        if (j == 0 || block[-1].piece != block->piece) {
+            find_sizes(w->terms, dk, length, w->series + series_at(w, item, 0, block->piece), w->pieces * keys, sizes[0]);
+            find_sizes(w->terms, w->value_width, length, work->means + block->piece * values, w->pieces * values, sizes[1]);
+        }
         const double cut = block->alone ? 0 : w->cut;
-        const long few = terms_for(w, cut, length, expand, series, w->pieces * keys, dk);
-        const float *means = work->means + block->piece * values;
-        const long other = terms_for(w, cut, length, expand, means, w->pieces * values, w->value_width);
-        block->terms = MAX(few, other);
+        const long few = terms_for(w->terms, cut, expansion(w, work, block), sizes[0]);
+        block->terms = MAX(few, terms_for(w->terms, cut, expansion(w, work, block), sizes[1]));
     }
     find_moments(w, item, work);
     if (work->blocks == 1) return;

@@ -10,13 +10,20 @@ from torch.nn.modules import module as torch_modules
 from contiformer.native.library import made_for
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = tuple(f"_global{kind}" for kind in _HOOKS)
 
 
 def unhooked(*modules: nn.Module) -> bool:
     """Whether nothing but what their classes do happens when these modules are called."""
-    if any(getattr(torch_modules, f"_global{kind}") for kind in _HOOKS):
-        return False
-    return not any("forward" in m.__dict__ or any(getattr(m, kind) for kind in _HOOKS) for m in modules)
+    everywhere = vars(torch_modules)
+    for kind in _GLOBAL_HOOKS:
+        if everywhere[kind]:
+            return False
+    for module in modules:
+        own = module.__dict__
+        if "forward" in own or any(map(own.get, _HOOKS)):
+            return False
+    return True
 
 
 def actual(*tensors: Tensor) -> bool:

@@ -1,165 +1,324 @@
-/* The two Runge-Kutta sweeps of the paper's field, a few trajectories at a time, in float32.
+/* Trajectories of the paper's field, forward and backward, a group of 16 at a time, in float32.
 
-   contiformer/paths/trajectories.py is its reference and takes over where no compiler was at hand. The work of a group of trajectories fits into the nearest caches. A trajectory that has arrived before the others of
-   its group takes steps of length 0, which change nothing.
-   The calls release Python's lock and touch only their own rows, so the caller may run several at once. */
+   contiformer/paths/trajectories.py is the listing of these formulas. The field is
+       f(t, x) = amplitude * sigmoid(stretch (gain n + shift)) + offset,  n = z / sqrt(mean z^2 + eps),  z = x M + slope t + bias;
+   where there is no norm, n = z, gain = 1 and shift = 0. Amplitude, offset and stretch are 2, -1 and 2 for tanh.
+
+   The lanes of a vector are the trajectories of a group: a state is one vector for each channel, so no step of the solver adds up
+   the lanes of a vector, and what a lane holds does not depend on the others. Every lane keeps its own times; where it has
+   arrived before the others it takes steps of length 0, which change nothing. A lane without a trajectory repeats the last one, with
+   a gradient of zero. */
 
 #include <stdint.h>
 
-#include "field.h"
+#include "matmul.h"
+
+#define GROUP (2 * LANES)
+#define STAGES 4
 
 typedef struct {
     /* Sizes; a piece has per_piece steps between nodes, and twice its nodes as terms. The states are keys and values, each with a
-       field of its own, which works on `part` of the width at a time. */
+       field of its own, which works on `part` of the width at a time: a part does not see the others, nor does its norm. */
     long states, batch, obs, width, part, heads, nodes, substeps, per_piece;
     int causal;
     /* the items to be solved, each a trajectory (state, sequence, observation), in order; NULL: all of them. The others are
        not written. */
     const int64_t *items;
     /* constants of the field */
-    float floor, amplitude, offset;
-    /* inputs: times [batch, obs], grid [batch, nodes], half lengths of the pieces [batch, pieces];
-       initial [states, batch, obs, width]; basis [terms, terms] from values and slopes at a piece's nodes to its series */
-    const double *times, *grid, *half;
-    const float *initial, *basis;
-    /* matrix [states, parts, part, part], its transposes, and slope, bias, gain, shift [states, width] */
-    const float *matrix, *transposed, *slope, *bias, *gain, *shift;
-    /* values at the nodes [states, batch, obs, nodes, width], kept for the backward pass */
-    float *values;
+    float eps, amplitude, offset, stretch;
+    /* times [batch, obs], edges of the pieces [batch, pieces + 1], nodes of a piece on [-1, 1] [per_piece + 1]; basis [terms, terms]
+       from values and slopes at a piece's nodes to its series */
+    const double *times, *edges, *node;
+    const float *basis;
+    /* states at the observations [batch, obs, width] */
+    const float *key, *value;
+    /* of each part of each state: matrix, slope and bias [part + 2, part]; gain and shift [2, states, width] or NULL */
+    const float *affine, *norm;
+    /* [states, batch, obs, nodes + 1, width], kept for the backward pass: at the nodes, and at the observation itself. NULL where
+       there will be none. */
+    float *values, *slopes;
     /* of keys and of values: series [batch, heads, obs, pieces, terms, width / heads], and their gradients */
     float *key_series, *value_series;
     const float *g_key_series, *g_value_series;
     /* sums of squares [3, states, batch, obs, pieces]: of the last two coefficients together, of all, and of the initial value;
        zero where a causal model does not look */
     float *squares;
-    /* backward pass: gradients of initial and, for this call alone, of the parameters */
-    float *g_initial, *g_matrix, *g_slope, *g_bias, *g_gain, *g_shift;
+    /* backward pass: gradients of the states and, for this call alone, of the parameters */
+    float *g_key, *g_value, *g_affine, *g_norm;
 } Sweep;
 
-/* The field of one of the states. */
-INLINE Field field_of(const Sweep *w, long state) {
-    const long d = w->width, at = state * d;
-    Field f = {.width = d, .part = w->part, .floor = w->floor, .amplitude = w->amplitude, .offset = w->offset};
-    f.matrix = w->matrix + at * w->part, f.slope = w->slope + at, f.bias = w->bias + at;
-    if (w->gain) f.gain = w->gain + at, f.shift = w->shift + at;
-    if (!w->g_matrix) return f;
-    f.transposed = w->transposed + at * w->part;
-    f.g_matrix = w->g_matrix + at * w->part, f.g_slope = w->g_slope + at, f.g_bias = w->g_bias + at;
-    if (w->g_gain) f.g_gain = w->g_gain + at, f.g_shift = w->g_shift + at;
-    return f;
-}
-
-/* A group's working memory beside that of its walk: gradients of the first slope [count, d]; of each trajectory the values
-   and slopes at the nodes, and one piece of the series. */
+/* An evaluation of the field: its arguments, what its adjoint asks for (n by channel, lengths by part), and the result k. */
 typedef struct {
-    float *memory, *slope, *nodes, *slopes, *piece;
-    Walk walk;
+    Pair time, *x, *n, *length, *k;
+} Stage;
+
+/* Working memory of a group. Arrays of vectors are by channel; `path` has state and slope before each substep. */
+typedef struct {
+    void *memory;
+    Stage stage[STAGES];
+    Pair *path, *lambda, *kappa, *g_initial, *g_first, *g, *gz, *gx, *sum;
+    /* by lane: gz, and values and slopes at the nodes or, in the backward pass, their gradients; and one piece of a series */
+    float *rows, *values, *slopes, *piece, *zeros;
+    /* Gradients of the parameters: matrix, slope, bias, gain and shift, all but the first by lane. In float within a group, in
+       double over the groups: one float for all would soon be too large to feel what is added. */
+    long numbers;
+    float *group;
+    double *all;
 } Work;
 
+INLINE void *next_of(char **memory, long size) {
+    char *begin = *memory;
+    *memory += (size + 63) / 64 * 64;
+    return begin;
+}
+
 static int make_work(Work *work, const Sweep *w) {
-    const long all = GROUP * w->width, terms = 2 * (w->per_piece + 1), walk = walk_size(w->width, w->substeps);
-    float *m = work->memory = malloc((walk + (1 + 2 * w->nodes) * all + (terms + terms / 2) * w->width) * sizeof(float));
+    const long d = w->width, vectors = d * (long)sizeof(Pair), nodes = (w->nodes + 1) * d * (long)sizeof(float);
+    work->numbers = d * w->part + 4 * d * GROUP;
+    const long size = (STAGES * 4 + 11 + 2 * w->substeps) * (vectors + 64) + 2 * GROUP * nodes + GROUP * d * sizeof(float) +
+                      3 * (w->per_piece + 1) * d * sizeof(float) + nodes + work->numbers * (sizeof(float) + sizeof(double)) + 1024;
+    char *m = work->memory = aligned_alloc(64, (size + 63) / 64 * 64);
     if (!m) return 1;
-    place_walk(&work->walk, m, w->width, w->substeps), m += walk;
-    work->slope = m, m += all;
-    work->nodes = m, m += w->nodes * all;
-    work->slopes = m, m += w->nodes * all;
-    work->piece = m;
+    for (int s = 0; s < STAGES; s++) {
+        work->stage[s].x = next_of(&m, vectors), work->stage[s].n = next_of(&m, vectors);
+        work->stage[s].k = next_of(&m, vectors), work->stage[s].length = next_of(&m, vectors);
+    }
+    Pair **const arrays[] = {&work->lambda, &work->kappa, &work->g_initial, &work->g_first, &work->g,
+                             &work->gz, &work->gx, &work->sum};
+    for (unsigned n = 0; n < sizeof(arrays) / sizeof(*arrays); n++) *arrays[n] = next_of(&m, vectors);
+    work->path = next_of(&m, 2 * w->substeps * vectors);
+    work->rows = next_of(&m, vectors), work->piece = next_of(&m, 3 * (w->per_piece + 1) * d * sizeof(float));
+    work->values = next_of(&m, GROUP * nodes), work->slopes = next_of(&m, GROUP * nodes);
+    work->zeros = memset(next_of(&m, d * sizeof(float)), 0, d * sizeof(float));
+    work->group = memset(next_of(&m, work->numbers * sizeof(float)), 0, work->numbers * sizeof(float));
+    work->all = memset(next_of(&m, work->numbers * sizeof(double)), 0, work->numbers * sizeof(double));
     return 0;
 }
 
-/* Nodes before this one are not reached by the backward sweep of an observation whose first later node is `first`. */
-INLINE long backward_end(const Sweep *w, long first) {
-    return w->causal && first > 0 ? (first - 1) / w->per_piece * w->per_piece : 0;
+/* The field of one of the states. */
+typedef struct {
+    long width, part;
+    float eps, amplitude, offset, stretch;
+    const float *affine, *gain, *shift;
+} Field;
+
+INLINE Field field_of(const Sweep *w, long state) {
+    const long d = w->width, parts = d / w->part;
+    Field f = {d, w->part, w->eps, w->amplitude, w->offset, w->stretch, w->affine + state * parts * (w->part + 2) * w->part};
+    if (w->norm) f.gain = w->norm + state * d, f.shift = f.gain + w->states * d;
+    return f;
 }
 
-INLINE double node_time(const Sweep *w, long b, long node) {
-    return w->grid[b * w->nodes + node];
+/* From rows, one for each lane, to vectors by channel. */
+INLINE void gather(long d, const float *const *rows, Pair *to) {
+    for (long j = 0; j < d; j += LANES)
+        for (int half = 0; half < GROUP; half += LANES) {
+            Lanes square[LANES];
+            UNROLL for (int n = 0; n < LANES; n++) square[n] = AT(rows[half + n], j);
+            transpose_square(square);
+            UNROLL for (int n = 0; n < LANES; n++) PUT((float *)(to + j + n), half) = square[n];
+        }
 }
 
-INLINE long first_node(const Sweep *w, long b, double time) {
-    long first = 0;
-    while (first < w->nodes && node_time(w, b, first) < time) first++;
-    return first;
+/* And back. */
+INLINE void scatter(long d, const Pair *from, float *const *rows) {
+    for (long j = 0; j < d; j += LANES)
+        for (int half = 0; half < GROUP; half += LANES) {
+            Lanes square[LANES];
+            UNROLL for (int n = 0; n < LANES; n++) square[n] = AT((const float *)(from + j + n), half);
+            transpose_square(square);
+            UNROLL for (int n = 0; n < LANES; n++) PUT(rows[half + n], j) = square[n];
+        }
 }
 
-/* Where the series of head h of a trajectory begins, among those of the keys or of the values. */
-INLINE long place(const Sweep *w, long row, long h) {
-    const long pieces = (w->nodes - 1) / w->per_piece, terms = 2 * (w->per_piece + 1);
-    const long obs = row % w->obs, b = row / w->obs % w->batch;
-    return ((b * w->heads + h) * w->obs + obs) * pieces * terms * (w->width / w->heads);
+INLINE void evaluate(const Field *f, Stage *at) {
+    const long d = f->width, part = f->part;
+    float *n = (float *)at->n, *k = (float *)at->k;
+    const float *matrix = f->affine;
+    for (long from = 0; from < d; from += part, matrix += (part + 2) * part) {
+        const float *slope = matrix + part * part, *bias = slope + part, *x = (const float *)(at->x + from);
+        float *z = n + from * GROUP;
+        for (long j = 0; j < part; j++) at->n[from + j] = bias[j] + slope[j] * at->time;
+        multiply(part, GROUP, part, (Matrix){matrix, 1, part}, x, GROUP, z, GROUP, z, GROUP);
+    }
+    for (long from = 0; from < d && f->gain; from += part) {
+        Pair square = {0};
+        for (long j = from; j < from + part; j++) square += at->n[j] * at->n[j];
+        float *length = (float *)(at->length + from / part);
+        *(Pair *)length = square / (float)part + f->eps;
+#pragma omp simd
+        for (int l = 0; l < GROUP; l++) length[l] = sqrtf(length[l]);
+        const Pair inverse = 1.0f / *(Pair *)length;
+        for (long j = from; j < from + part; j++) at->n[j] *= inverse;
+    }
+    const float amplitude = f->amplitude, offset = f->offset;
+    for (long j = 0; j < d; j++) {
+        const float gain = f->stretch * (f->gain ? f->gain[j] : 1.0f), shift = f->stretch * (f->gain ? f->shift[j] : 0.0f);
+#pragma omp simd
+        for (int l = 0; l < GROUP; l++) k[j * GROUP + l] = exp_begun(-(shift + gain * n[j * GROUP + l]));
+    }
+#pragma omp simd
+    for (long n = 0; n < d * GROUP; n++) k[n] = offset + amplitude / (1.0f + exp_ended(k[n]));
 }
 
-INLINE int of_values(const Sweep *w, long row) {
-    return row >= w->obs * w->batch;
+/* The adjoint of evaluate(): work->gx from g, the gradient of k; the parameters' gradients are added to those of the group. */
+INLINE void pull_back(const Field *f, const Stage *at, const Pair *g, Work *work) {
+    const long d = f->width, part = f->part;
+    const float top = f->amplitude + f->offset, steepness = f->stretch / f->amplitude;
+    Pair *gz = work->gz, *g_slope = (Pair *)(work->group + d * part), *g_bias = g_slope + d, *g_gain = g_bias + d, *g_shift = g_gain + d;
+    for (long j = 0; j < d; j++) {
+        const Pair inner = g[j] * (at->k[j] - f->offset) * (top - at->k[j]) * steepness;
+        g_shift[j] += inner, g_gain[j] += inner * at->n[j];
+        gz[j] = f->gain ? inner * f->gain[j] : inner;
+    }
+    for (long from = 0; from < d && f->gain; from += part) {
+        Pair along = {0};
+        for (long j = from; j < from + part; j++) along += gz[j] * at->n[j];
+        const Pair inverse = 1.0f / at->length[from / part];
+        along /= (float)part;
+        for (long j = from; j < from + part; j++) gz[j] = (gz[j] - along * at->n[j]) * inverse;
+    }
+    for (long j = 0; j < d; j++) g_bias[j] += gz[j], g_slope[j] += at->time * gz[j];
+    float *rows[GROUP];
+    for (int l = 0; l < GROUP; l++) rows[l] = work->rows + l * d;
+    scatter(d, gz, rows);
+    const float *matrix = f->affine;
+    for (long j = 0; j < d; j += part, matrix += (part + 2) * part) {
+        const float *z = (const float *)(gz + j);
+        float *sum = work->group + j * part;
+        multiply(part, GROUP, part, (Matrix){matrix, part, 1}, z, GROUP, NULL, 0, (float *)(work->gx + j), GROUP);
+        multiply(part, part, GROUP, (Matrix){(float *)(at->x + j), GROUP, 1}, work->rows + j, d, sum, part, sum, part);
+    }
 }
 
-/* The way of one trajectory: from its observation to the nodes after it one by one, then to those before it. */
+
+/* The way of one trajectory: from its observation to the nodes after it one by one, then to those before it. A causal model does
+   not go back beyond the observation's own piece. */
 typedef struct {
     long row, b, first, stop, crossings;
     double time;
 } Way;
 
+INLINE long pieces_of(const Sweep *w) {
+    return (w->nodes - 1) / w->per_piece;
+}
+
+INLINE double half_length(const Sweep *w, long b, long piece) {
+    const double *edges = w->edges + b * (pieces_of(w) + 1) + piece;
+    return (edges[1] - edges[0]) / 2;
+}
+
+INLINE double node_time(const Sweep *w, long b, long node) {
+    const long piece = node / w->per_piece, inside = node % w->per_piece;
+    const double edge = w->edges[b * (pieces_of(w) + 1) + piece];
+    return inside ? edge + (w->node[inside] + 1) * half_length(w, b, piece) : edge;
+}
+
 INLINE Way way_of(const Sweep *w, long row) {
     Way way = {.row = row, .b = row / w->obs % w->batch, .time = w->times[row % (w->batch * w->obs)]};
-    way.first = first_node(w, way.b, way.time);
-    way.stop = backward_end(w, way.first);
+    while (way.first < w->nodes && node_time(w, way.b, way.first) < way.time) way.first++;
+    way.stop = w->causal && way.first > 0 ? (way.first - 1) / w->per_piece * w->per_piece : 0;
     way.crossings = w->nodes - way.stop;
     return way;
 }
 
-/* Crossing number i: the node it leads to, the node it comes from (-1: the observation), and its times. */
-INLINE long crossing(const Sweep *w, const Way *way, long i, long *before, double *from, double *to) {
-    const long ahead = w->nodes - way->first, back = i >= ahead;
-    const long node = back ? way->first - 1 - (i - ahead) : way->first + i;
-    *before = i == 0 || i == ahead ? -1 : back ? node + 1 : node - 1;
-    *from = *before < 0 ? way->time : node_time(w, way->b, *before);
-    *to = node_time(w, way->b, node);
-    return node;
-}
+/* Crossing number i of a group, -1 for none: by lane the node it leads to and the one it comes from, w->nodes for the observation itself, and
+   the time and length of its substeps. Whether any lane moves, and whether any begins again at its observation or rests. */
+typedef struct {
+    long node[GROUP], before[GROUP];
+    double from[GROUP], length[GROUP];
+    int moving, again;
+} Crossing;
 
-/* Whether a step begins at this node: its first stage is then the slope there, which needs no evaluation of its own. */
-INLINE int begins_step(const Sweep *w, const Way *way, long node) {
-    return w->substeps == 1 && (node >= way->first ? node < w->nodes - 1 : node > way->stop);
-}
-
-/* out [rows, d] = factors [rows, inner] in [inner, d], or added to it; factors are `step` apart within a row */
-INLINE void combine(
-    const int adding, long rows, long inner, long d, const float *factors, long row, long step, const float *in, float *out
-) {
-    for (long i = 0; i < rows; i++, factors += row, out += d) {
-        long j = 0;
-        for (; j + 4 * LANES <= d; j += 4 * LANES) {
-            Lanes sum[4] = {{0}};
-            if (adding) UNROLL for (int v = 0; v < 4; v++) sum[v] = AT(out, j + v * LANES);
-            for (long k = 0; k < inner; k++)
-                UNROLL for (int v = 0; v < 4; v++) sum[v] += factors[k * step] * AT(in + k * d, j + v * LANES);
-            UNROLL for (int v = 0; v < 4; v++) PUT(out, j + v * LANES) = sum[v];
-        }
-        for (; j < d; j += LANES) {
-            Lanes sum = {0};
-            if (adding) sum = AT(out, j);
-            for (long k = 0; k < inner; k++) sum += factors[k * step] * AT(in + k * d, j);
-            PUT(out, j) = sum;
-        }
+INLINE Crossing crossing(const Sweep *w, const Way *way, long i) {
+    Crossing c = {.moving = 0, .again = 0};
+    for (int l = 0; l < GROUP; l++) {
+        const long ahead = w->nodes - way[l].first, back = i >= ahead;
+        c.node[l] = c.before[l] = w->nodes, c.from[l] = way[l].time, c.length[l] = 0;
+        c.again |= i <= 0 || i == ahead || i >= way[l].crossings;
+        if (i < 0 || i >= way[l].crossings) continue;
+        c.node[l] = back ? way[l].first - 1 - (i - ahead) : way[l].first + i;
+        if (i != 0 && i != ahead) c.before[l] = back ? c.node[l] + 1 : c.node[l] - 1, c.from[l] = node_time(w, way[l].b, c.before[l]);
+        c.length[l] = (node_time(w, way[l].b, c.node[l]) - c.from[l]) / w->substeps;
+        c.moving |= c.length[l] != 0;
     }
+    return c;
+}
+
+/* The ways of the items from `begin` on; the last of `count` for the lanes behind them. Returns the most crossings. */
+INLINE long find_ways(const Sweep *w, long begin, long count, Way *way) {
+    long most = 0;
+    for (long l = 0; l < GROUP; l++) {
+        const long number = begin + (l < count ? l : count - 1);
+        way[l] = way_of(w, w->items ? w->items[number] : number);
+        most = way[l].crossings > most ? way[l].crossings : most;
+    }
+    return most;
+}
+
+/* Substep s of a crossing by Runge-Kutta's method, from x with slope k there. The last stage is the end of the step. */
+INLINE void take_step(const Field *f, const Crossing *c, long s, const Pair *x, const Pair *k, Stage *stage) {
+    const long d = f->width;
+    Pair half, whole, sixth;
+    for (int l = 0; l < GROUP; l++) {
+        const double length = c->length[l], from = c->from[l] + s * length;
+        half[l] = (float)(length / 2), whole[l] = (float)length, sixth[l] = (float)(length / 6);
+        stage[0].time[l] = stage[1].time[l] = (float)(from + length / 2);
+        stage[2].time[l] = stage[3].time[l] = (float)(from + length);
+    }
+    for (long j = 0; j < d; j++) stage[0].x[j] = x[j] + half * k[j];
+    evaluate(f, stage);
+    for (long j = 0; j < d; j++) stage[1].x[j] = x[j] + half * stage[0].k[j];
+    evaluate(f, stage + 1);
+    for (long j = 0; j < d; j++) stage[2].x[j] = x[j] + whole * stage[1].k[j];
+    evaluate(f, stage + 2);
+    for (long j = 0; j < d; j++)
+        stage[3].x[j] = x[j] + sixth * (k[j] + 2 * (stage[0].k[j] + stage[1].k[j]) + stage[2].k[j]);
+    evaluate(f, stage + 3);
+}
+
+/* Its adjoint: lambda and kappa, the gradients of state and slope, from the end of the step to its beginning. */
+INLINE void return_step(const Field *f, const Crossing *c, Work *work) {
+    const long d = f->width;
+    Pair *lambda = work->lambda, *kappa = work->kappa, *g = work->g, *gx = work->gx, half, third, sixth, whole;
+    for (int l = 0; l < GROUP; l++) {
+        half[l] = (float)(c->length[l] / 2), whole[l] = (float)c->length[l];
+        third[l] = (float)(c->length[l] / 3), sixth[l] = (float)(c->length[l] / 6);
+    }
+    pull_back(f, work->stage + 3, kappa, work);
+    for (long j = 0; j < d; j++) lambda[j] += gx[j], kappa[j] = sixth * lambda[j], g[j] = kappa[j];
+    /* lambda is that of the end as long as stages ask for it: what they add is kept beside it */
+    Pair *sum = work->sum;
+    pull_back(f, work->stage + 2, g, work);
+    for (long j = 0; j < d; j++) sum[j] = gx[j], g[j] = third * lambda[j] + whole * gx[j];
+    pull_back(f, work->stage + 1, g, work);
+    for (long j = 0; j < d; j++) sum[j] += gx[j], g[j] = third * lambda[j] + half * gx[j];
+    pull_back(f, work->stage, g, work);
+    for (long j = 0; j < d; j++) lambda[j] += sum[j] + gx[j], kappa[j] += half * gx[j];
+}
+
+/* Where the series of head h of a trajectory begins, among those of the keys or of the values. */
+INLINE long place(const Sweep *w, long row, long h) {
+    const long pieces = pieces_of(w), terms = 2 * (w->per_piece + 1);
+    return ((row / w->obs % w->batch * w->heads + h) * w->obs + row % w->obs) * pieces * terms * (w->width / w->heads);
 }
 
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
-INLINE void write_series(const Sweep *w, const Way *way, const float *values, const float *slopes, float *sum) {
-    const long d = WIDTH(w), dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n, row = way->row;
-    const long pieces = (w->nodes - 1) / w->per_piece, rows = w->states * w->obs * w->batch;
-    float *series = of_values(w, row) ? w->value_series : w->key_series, start = 0;
+INLINE void write_series(const Sweep *w, const Way *way, const float *values, const float *all_slopes, float *sum) {
+    const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n, row = way->row;
+    const long pieces = pieces_of(w), rows = w->states * w->obs * w->batch;
+    float *series = row < w->obs * w->batch ? w->key_series : w->value_series, *scaled = sum + terms * d, start = 0;
+    const float *initial = values + w->nodes * d;
 #pragma omp simd reduction(+ : start)
-    for (long j = 0; j < d; j++) start += w->initial[row * d + j] * w->initial[row * d + j];
+    for (long j = 0; j < d; j++) start += initial[j] * initial[j];
     for (long p = 0; p < pieces; p++) {
+        const long at = p * w->per_piece * d;
         /* slopes are in time, the series in the variable of the piece */
-        const float half = (float)w->half[way->b * pieces + p], *from = slopes + p * w->per_piece * d;
-        float *scaled = sum + terms * d;
+        const float half = (float)half_length(w, way->b, p), *slopes = all_slopes + at;
 #pragma omp simd
-        for (long j = 0; j < n * d; j++) scaled[j] = half * from[j];
-        combine(0, terms, n, d, w->basis, terms, 1, values + p * w->per_piece * d, sum);
-        combine(1, terms, n, d, w->basis + n, terms, 1, scaled, sum);
+        for (long j = 0; j < n * d; j++) scaled[j] = half * slopes[j];
+        multiply(terms, d, n, (Matrix){w->basis, terms, 1}, values + at, d, NULL, 0, sum, d);
+        multiply(terms, d, n, (Matrix){w->basis + n, terms, 1}, scaled, d, sum, d, sum, d);
         const float *end = sum + (terms - 2) * d;
         float all = 0, last = 0;
 #pragma omp simd reduction(+ : all)
@@ -175,214 +334,180 @@ INLINE void write_series(const Sweep *w, const Way *way, const float *values, co
     }
 }
 
-/* Its adjoint: gradients of values and slopes from that of the series. */
+/* Its adjoint: gradients of values and slopes at the nodes from that of the series. */
 INLINE void read_gradient(const Sweep *w, const Way *way, float *g_values, float *g_slopes, float *g) {
-    const long d = WIDTH(w), dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
-    const long pieces = (w->nodes - 1) / w->per_piece;
-    const float *g_series = of_values(w, way->row) ? w->g_value_series : w->g_key_series;
-    memset(g_values, 0, w->nodes * d * sizeof(float));
-    memset(g_slopes, 0, w->nodes * d * sizeof(float));
+    const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
+    const long pieces = pieces_of(w);
+    const float *g_series = way->row < w->obs * w->batch ? w->g_key_series : w->g_value_series;
     for (long p = 0; p < pieces; p++) {
         for (long h = 0; h < w->heads; h++) {
             const float *from = g_series + place(w, way->row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(g + m * d + h * dk, from + m * dk, dk * sizeof(float));
         }
-        const float half = (float)w->half[way->b * pieces + p];
-        float *scaled = g + terms * d, *to = g_slopes + p * w->per_piece * d;
-        combine(1, n, terms, d, w->basis, 1, terms, g, g_values + p * w->per_piece * d);
-        combine(0, n, terms, d, w->basis + n, 1, terms, g, scaled);
+        const float half = (float)half_length(w, way->b, p);
+        float *scaled = g + terms * d, *to = g_values + p * w->per_piece * d, *slopes = g_slopes + p * w->per_piece * d;
+        multiply(n, d, terms, (Matrix){w->basis, 1, terms}, g, d, to, d, to, d);
+        multiply(n, d, terms, (Matrix){w->basis + n, 1, terms}, g, d, NULL, 0, scaled, d);
 #pragma omp simd
-        for (long j = 0; j < n * d; j++) to[j] += half * scaled[j];
+        for (long j = 0; j < n * d; j++) slopes[j] += half * scaled[j];
     }
 }
 
-/* The slope at a node from the sigmoid there. */
-INLINE void write_slope(const Sweep *w, long node, const float *restrict y, float *restrict slopes) {
-    const long d = WIDTH(w);
-#pragma omp simd
-    for (long j = 0; j < d; j++) slopes[node * d + j] = w->offset + w->amplitude * y[j];
+/* A state at its observation, or its gradient. */
+INLINE long observed(const Sweep *w, long row) {
+    return row % (w->batch * w->obs) * w->width;
 }
 
-INLINE long item_at(const Sweep *w, long number) {
-    return w->items ? w->items[number] : number;
+/* The rows of a group's table that lanes have at these nodes: in the one that is kept, or in working memory. */
+INLINE void find_rows(const Sweep *w, const Way *way, const long *node, float *kept, float *table, float **rows) {
+    for (long l = 0; l < GROUP; l++)
+        rows[l] = (kept ? kept + way[l].row * (w->nodes + 1) * w->width : table + l * (w->nodes + 1) * w->width) + node[l] * w->width;
 }
 
-/* Trajectories of `count` items of one state from `begin` on, and their series. */
-INLINE void forward_group(const int count, const Sweep *w, const Field *f, long begin, Work *work) {
-    const long d = WIDTH(w);
-    Walk *walk = &work->walk;
+/* Gather states at the observations, and evaluate the field there. */
+INLINE void observe(const Sweep *w, const Field *f, const Way *way, Stage *stage) {
+    const float *rows[GROUP];
+    for (int l = 0; l < GROUP; l++) {
+        rows[l] = (way[l].row < w->batch * w->obs ? w->key : w->value) + observed(w, way[l].row);
+        stage->time[l] = (float)way[l].time;
+    }
+    gather(w->width, rows, stage->x);
+    evaluate(f, stage);
+}
+
+INLINE void gather_nodes(const Sweep *w, const Way *way, const long *node, Work *work, Pair *x, Pair *k) {
+    float *rows[GROUP];
+    find_rows(w, way, node, w->values, work->values, rows), gather(w->width, (const float *const *)rows, x);
+    find_rows(w, way, node, w->slopes, work->slopes, rows), gather(w->width, (const float *const *)rows, k);
+}
+
+/* Trajectories of `count` items of one state from `begin` on, and their series. State and slope are in the last stage. */
+INLINE void forward_group(const Sweep *w, const Field *f, long begin, long count, Work *work) {
+    const long d = w->width;
+    const long none[GROUP] = {0};
+    Stage *stage = work->stage, *here = stage + STAGES - 1;
     Way way[GROUP];
-    long crossings = 0;
-    place_stages(count, d, walk);
-    for (int r = 0; r < count; r++) {
-        way[r] = way_of(w, item_at(w, begin + r));
-        crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
+    float *values[GROUP], *slopes[GROUP];
+    const long crossings = find_ways(w, begin, count, way);
+    observe(w, f, way, here);
+    for (long i = -1; i < crossings; i++) {
+        const Crossing c = crossing(w, way, i);
+        if (i > 0 && c.again) gather_nodes(w, way, c.before, work, here->x, here->k);
+        for (long s = 0; s < w->substeps && c.moving; s++) take_step(f, &c, s, here->x, here->k, stage);
+        find_rows(w, way, c.node, w->values, work->values, values), scatter(d, here->x, values);
+        find_rows(w, way, c.node, w->slopes, work->slopes, slopes), scatter(d, here->k, slopes);
     }
-    float *values[GROUP];
-    for (int r = 0; r < count; r++) values[r] = w->values + way[r].row * w->nodes * d;
-    for (long i = 0; i < crossings; i++) {
-        double from[GROUP], to[GROUP];
-        long node[GROUP], before[GROUP];
-        int moving = 0;
-        for (int r = 0; r < count; r++) {
-            node[r] = before[r] = -1, from[r] = to[r] = way[r].time;
-            if (i >= way[r].crossings) continue;
-            node[r] = crossing(w, way + r, i, before + r, from + r, to + r);
-            if (before[r] < 0) memcpy(walk->x + r * d, w->initial + way[r].row * d, d * sizeof(float));
-            moving |= from[r] != to[r];
+    find_rows(w, way, none, w->values, work->values, values);
+    find_rows(w, way, none, w->slopes, work->slopes, slopes);
+    for (long l = 0; l < count; l++) {
+        for (long g = 0; g < way[l].stop; g++) {
+            memcpy(values[l] + g * d, values[l] + way[l].stop * d, d * sizeof(float));
+            memcpy(slopes[l] + g * d, slopes[l] + way[l].stop * d, d * sizeof(float));
         }
-        if (moving)
-            cross(count, f, w->substeps, from, to, walk->x, walk, NULL);
-        else if (w->substeps == 1)
-            evaluate_at(count, f, from, walk);
-        for (int r = 0; r < count; r++) {
-            if (node[r] >= 0) memcpy(values[r] + node[r] * d, walk->x + r * d, d * sizeof(float));
-            if (before[r] >= 0 && w->substeps == 1)
-                write_slope(w, before[r], walk->stage->y + r * d, work->slopes + r * w->nodes * d);
-        }
+        write_series(w, way + l, values[l], slopes[l], work->piece);
     }
-    for (int r = 0; r < count; r++)
-        for (long g = 0; g < way[r].stop; g++) memcpy(values[r] + g * d, values[r] + way[r].stop * d, d * sizeof(float));
-    for (long g = 0; g < w->nodes; g++) {
-        double at[GROUP];
-        int known = 1;
-        for (int r = 0; r < count; r++) {
-            known &= begins_step(w, way + r, g);
-            at[r] = node_time(w, way[r].b, g);
-            memcpy(walk->x + r * d, values[r] + g * d, d * sizeof(float));
-        }
-        if (known) continue;
-        evaluate_at(count, f, at, walk);
-        for (int r = 0; r < count; r++)
-            write_slope(w, g, walk->stage->y + r * d, work->slopes + r * w->nodes * d);
-    }
-    for (int r = 0; r < count; r++)
-        write_series(w, way + r, values[r], work->slopes + r * w->nodes * d, work->piece);
 }
 
-/* The adjoint of write_slope() up to the amplitude; node -1: none. */
-INLINE void read_slope(const Sweep *w, long node, const float *restrict slopes, float *restrict g) {
-    const long d = WIDTH(w);
-    if (node < 0)
-        memset(g, 0, d * sizeof(float));
-    else
-        memcpy(g, slopes + node * d, d * sizeof(float));
-}
-
-/* The adjoint of forward_group(). */
-INLINE void backward_group(const int count, const Sweep *w, const Field *f, long begin, Work *work) {
-    const long d = WIDTH(w);
-    Walk *walk = &work->walk;
-    const float *values[GROUP], *initial[GROUP];
+/* The adjoint of forward_group(). Nodes that a causal model does not go back to have no gradient: nobody reads there. */
+INLINE void backward_group(const Sweep *w, const Field *f, long begin, long count, Work *work) {
+    const long d = w->width, size = d * (long)sizeof(Pair), nodes = w->nodes * d;
+    Stage *stage = work->stage;
     Way way[GROUP];
-    long crossings = 0;
-    place_stages(count, d, walk);
-    for (int r = 0; r < count; r++) {
-        way[r] = way_of(w, item_at(w, begin + r));
-        crossings = way[r].crossings > crossings ? way[r].crossings : crossings;
-        values[r] = w->values + way[r].row * w->nodes * d, initial[r] = w->initial + way[r].row * d;
-        memset(w->g_initial + way[r].row * d, 0, d * sizeof(float));
-        read_gradient(w, way + r, work->nodes + r * w->nodes * d, work->slopes + r * w->nodes * d, work->piece);
-    }
-    for (long g = 0; g < w->nodes; g++) {
-        double at[GROUP];
-        int later = 1;
-        for (int r = 0; r < count; r++) {
-            later &= begins_step(w, way + r, g);
-            at[r] = node_time(w, way[r].b, g);
-            memcpy(walk->x + r * d, values[r] + g * d, d * sizeof(float));
-            read_slope(w, begins_step(w, way + r, g) ? -1 : g, work->slopes + r * w->nodes * d, walk->g + r * d);
+    float *rows[GROUP];
+    const float *gradients[GROUP];
+    const long crossings = find_ways(w, begin, count, way);
+    memset(work->values, 0, GROUP * nodes * sizeof(float)), memset(work->slopes, 0, GROUP * nodes * sizeof(float));
+    for (long l = 0; l < count; l++)
+        read_gradient(w, way + l, work->values + l * nodes, work->slopes + l * nodes, work->piece);
+    memset(work->lambda, 0, size), memset(work->kappa, 0, size);
+    memset(work->g_initial, 0, size), memset(work->g_first, 0, size);
+    for (long i = crossings - 1; i >= 0; i--) {
+        const Crossing c = crossing(w, way, i);
+        for (int slope = 0; slope < 2; slope++) {
+            const float *from = slope ? work->slopes : work->values;
+            Pair *to = slope ? work->kappa : work->lambda;
+            for (int l = 0; l < GROUP; l++)
+                gradients[l] = c.node[l] == w->nodes ? work->zeros : from + l * nodes + c.node[l] * d;
+            gather(d, gradients, work->g);
+            for (long j = 0; j < d; j++) to[j] += work->g[j];
         }
-        if (later) continue;
-        unevaluate_at(count, f, at, walk);
-        for (int r = 0; r < count; r++) {
-            float *restrict node = work->nodes + (r * w->nodes + g) * d;
-            const float *restrict gx = walk->gx + r * d;
-#pragma omp simd
-            for (long j = 0; j < d; j++) node[j] += gx[j];
+        if (c.moving) {
+            Pair *path = work->path;
+            gather_nodes(w, way, c.before, work, path, path + d);
+            for (long s = 0; s + 1 < w->substeps; s++, path += 2 * d) {
+                take_step(f, &c, s, path, path + d, stage);
+                memcpy(path + 2 * d, stage[STAGES - 1].x, size), memcpy(path + 3 * d, stage[STAGES - 1].k, size);
+            }
+            for (long s = w->substeps - 1; s >= 0; s--, path -= 2 * d) {
+                take_step(f, &c, s, path, path + d, stage);
+                return_step(f, &c, work);
+            }
         }
-    }
-    memset(walk->lambda, 0, count * d * sizeof(float));
-    /* each half of a way from its far end to the observation; what no crossing reaches is carried by the farthest node
-       (!=, since a compiler warns of a loop that might not end where the body subtracts from i) */
-    for (long i = 0; i != crossings; i++) {
-        double from[GROUP], to[GROUP];
-        int own[GROUP], moving = 0;
-        for (int r = 0; r < count; r++) {
-            own[r] = 0, from[r] = to[r] = way[r].time;
-            memset(work->slope + r * d, 0, d * sizeof(float));
-            if (i >= way[r].crossings) continue;
-            const long ahead = w->nodes - way[r].first;
-            long before;
-            const long node = crossing(w, way + r, i < ahead ? ahead - 1 - i : way[r].crossings - 1 - (i - ahead), &before,
-                                       from + r, to + r);
-            own[r] = before < 0;
-            float *restrict lambda = walk->lambda + r * d;
-            const float *restrict nodes = work->nodes + r * w->nodes * d;
-            for (long g = i >= ahead && node == way[r].stop ? 0 : node; g <= node; g++)
-#pragma omp simd
-                for (long j = 0; j < d; j++) lambda[j] += nodes[g * d + j];
-            memcpy(walk->x + r * d, own[r] ? initial[r] : values[r] + before * d, d * sizeof(float));
-            if (w->substeps == 1) read_slope(w, before, work->slopes + r * w->nodes * d, work->slope + r * d);
-            moving |= from[r] != to[r];
-        }
-        if (moving) {
-            uncross(count, f, w->substeps, from, to, work->slope, walk);
-        } else if (w->substeps == 1) {
-            memcpy(walk->g, work->slope, count * d * sizeof(float));
-            unevaluate_at(count, f, from, walk);
-            for (long j = 0; j < count * d; j++) walk->lambda[j] += walk->gx[j];
-        }
-        for (int r = 0; r < count; r++) {
-            if (!own[r]) continue;
-            float *restrict g_initial = w->g_initial + way[r].row * d, *restrict lambda = walk->lambda + r * d;
-#pragma omp simd
-            for (long j = 0; j < d; j++) g_initial[j] += lambda[j], lambda[j] = 0;
+        if (!c.again) continue;
+        Pair own;
+        for (int l = 0; l < GROUP; l++) own[l] = c.before[l] == w->nodes;
+        for (long j = 0; j < d; j++) {
+            work->g_initial[j] += own * work->lambda[j], work->g_first[j] += own * work->kappa[j];
+            work->lambda[j] *= 1 - own, work->kappa[j] *= 1 - own;
         }
     }
+    observe(w, f, way, stage);
+    pull_back(f, stage, work->g_first, work);
+    for (long j = 0; j < d; j++) work->g_initial[j] += work->gx[j];
+    float *to = way->row < w->batch * w->obs ? w->g_key : w->g_value;
+    for (int l = 0; l < GROUP; l++) rows[l] = l < count ? to + observed(w, way[l].row) : work->rows + l * d;
+    scatter(d, work->g_initial, rows);
+#pragma omp simd
+    for (long n = 0; n < work->numbers; n++) work->all[n] += work->group[n], work->group[n] = 0;
+}
+
+/* From the sums over groups, which begin anew, to the gradients of a state's parameters. */
+INLINE void hand_over(const Sweep *w, long state, Work *work) {
+    const long d = w->width, part = w->part, at = state * d * (part + 2);
+    const double *from = work->all + d * part;
+    for (long j = 0; j < d * part; j++) w->g_affine[at + j / (part * part) * (part + 2) * part + j % (part * part)] = (float)work->all[j];
+    for (int row = 0; row < (w->norm ? 4 : 2); row++)
+        for (long j = 0; j < d; j++, from += GROUP) {
+            double sum = 0;
+            for (int l = 0; l < GROUP; l++) sum += from[l];
+            if (row < 2)
+                w->g_affine[at + j / part * (part + 2) * part + (part + row) * part + j % part] = (float)sum;
+            else
+                w->g_norm[((row - 2) * w->states + state) * d + j] = (float)sum;
+        }
+    memset(work->all, 0, work->numbers * sizeof(double));
 }
 
 INLINE long state_of(const Sweep *w, long number) {
-    return item_at(w, number) / (w->obs * w->batch);
+    return (w->items ? w->items[number] : number) / (w->obs * w->batch);
 }
 
-/* Where the items of the state end of which this one is. */
-INLINE long end_of_state(const Sweep *w, long number, long end) {
-    long stop = number + 1;
-    while (stop < end && state_of(w, stop) == state_of(w, number)) stop++;
-    return stop;
-}
-
-/* In groups as long as items of the same state last, then one by one. */
-DISPATCH int sweep_forward(const Sweep *w, long begin, long end) {
+/* In groups, each of items of one state. */
+INLINE int sweep(const Sweep *w, long begin, long end, const int backward) {
     Work work;
     if (make_work(&work, w)) return 1;
-    for (long n = begin; n < end;) {
-        const Field f = field_of(w, state_of(w, n));
-        const long stop = end_of_state(w, n, end);
-        for (; n + GROUP <= stop; n += GROUP) forward_group(GROUP, w, &f, n, &work);
-        for (; n < stop; n++) forward_group(1, w, &f, n, &work);
+    for (long n = begin, stop; n < end;) {
+        const long state = state_of(w, n);
+        const Field f = field_of(w, state);
+        for (stop = n + 1; stop < end && state_of(w, stop) == state;) stop++;
+        for (; n < stop; n += GROUP) {
+            const long count = stop - n < GROUP ? stop - n : GROUP;
+            if (backward)
+                backward_group(w, &f, n, count, &work);
+            else
+                forward_group(w, &f, n, count, &work);
+        }
+        n = stop;
+        if (backward) hand_over(w, state, &work);
     }
     free(work.memory);
     return 0;
+}
+
+DISPATCH int sweep_forward(const Sweep *w, long begin, long end) {
+    return sweep(w, begin, end, 0);
 }
 
 DISPATCH int sweep_backward(const Sweep *w, long begin, long end) {
-    Work work;
-    Sums sums;
-    if (make_work(&work, w)) return 1;
-    if (make_sums(&sums, w->width, w->part)) {
-        free(work.memory);
-        return 1;
-    }
-    for (long n = begin; n < end;) {
-        const Field whole = field_of(w, state_of(w, n)), f = summed_in(&sums, whole);
-        const long stop = end_of_state(w, n, end);
-        for (; n + GROUP <= stop; n += GROUP) backward_group(GROUP, w, &f, n, &work), end_group(&sums);
-        for (; n < stop; n++) backward_group(1, w, &f, n, &work), end_group(&sums);
-        hand_over(&sums, &whole);
-    }
-    free(sums.all);
-    free(work.memory);
-    return 0;
+    return sweep(w, begin, end, 1);
 }

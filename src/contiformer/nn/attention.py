@@ -273,15 +273,16 @@ class ContinuousAttention(nn.Module):
         valid = None if seen.complete else seen.valid
         given = (problem.path, problem.k, problem.v, seen.times, valid, seen.query_times, pieces.edges, field, rule)
         if not problem.return_weights and self.shapes is None and kernel.takes(*given, self.n_heads):
-            weights = None
+            weights: Tensor | None = None
             out, tail = kernel.attend(*given, self.n_heads, levels)
         else:
-            out, weights, tail = self._listed(problem, pieces, field, levels)
-        if not traced(tail) and not bool((tail == 0).all()):
+            out, weights, tails = self._listed(problem, pieces, field, levels)
+            tail = 0.0 if traced(tails) else float(tails.max())
+        if tail != 0:
             degree = 2 * levels[-1].nodes - 1
             piece = self.piece(seen.query_times is None)
             advice = f"Raise degree above {degree}, pass a smaller piece_length than {piece:g}, "
-            warn_unresolved(float(tail.max()), degree, advice + "or scale the times so that a sequence spans less.")
+            warn_unresolved(tail, degree, advice + "or scale the times so that a sequence spans less.")
         return out, weights
 
     def _listed(

@@ -10,6 +10,7 @@ from typing import Literal, TypeGuard, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from contiformer.native.dispatch import unhooked
 from contiformer.paths.trajectories import StackedField
@@ -115,46 +116,33 @@ def make_field(field: FieldName | nn.Module, d_model: int, activation: Activatio
 
 
 @dataclass(frozen=True)
-class SigmoidField:
-    """Several of the paper's fields as one batched map: ``f(t, x) = amplitude σ(gain ∘ n + shift) + offset``.
+class FusedField:
+    """Several of the paper's fields as one batched map: ``f(t, x) = act(gain ∘ n + shift)``.
 
-    Both activations are a sigmoid, with tanh(z) = 2 σ(2z) - 1. The norm is ``n = z / √(|z|² + floor²)`` with ``z = x @
-    matrix + slope t + bias``, where matrix, slope and bias are centred over channels and √d is in the gain, which makes
-    this LayerNorm. Without a norm, gain, shift and floor are None and the argument is ``z``.
+    The norm is ``n = z / √(mean(z²) + ε)`` with ``z = x @ matrix + slope t + bias``, where matrix, slope and bias are
+    centred over channels, which makes this LayerNorm. Without a norm, ``norm`` and ``eps`` are None and the argument is
+    ``z``.
 
-    Shapes: matrix [F, c, c], the rest [F, 1, c]. There are as many fields F as states, or a multiple: then each of them
-    has its part of a state's channels.
+    Shapes: affine [F, c + 2, c], the rows of matrix, slope and bias; norm [2, F, 1, c], gain and shift. There are as
+    many fields F as states, or a multiple: then each of them has its part of a state's channels.
     """
 
-    matrix: Tensor
-    slope: Tensor
-    bias: Tensor
-    gain: Tensor | None
-    shift: Tensor | None
-    floor: float | None
-    amplitude: float
-    offset: float
-
-    @property
-    def parameters(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """What is learned."""
-        return self.matrix, self.slope, self.bias, self.gain, self.shift
-
-    @property
-    def constants(self) -> tuple[float | None, float, float]:
-        """What is not."""
-        return self.floor, self.amplitude, self.offset
+    affine: Tensor
+    norm: Tensor | None
+    eps: float | None
+    activation: Activation
 
     def __call__(self, t: Tensor, x: Float[Tensor, "states *rows d"]) -> Float[Tensor, "states *rows d"]:
         """Derivatives at t [..., 1] and x [S, ..., d]."""
-        states, parts = x.shape[0], self.matrix.shape[0] // x.shape[0]
-        rows = x.reshape(states, -1, parts, x.shape[-1] // parts).transpose(1, 2).flatten(0, 1)
-        z = torch.baddbmm(torch.addcmul(self.bias, self.slope, t.reshape(1, -1, 1)), rows, self.matrix)
-        if self.floor is not None:
-            assert self.shift is not None
-            assert self.gain is not None
-            z = torch.addcmul(self.shift, z * (z.square().sum(-1, keepdim=True) + self.floor**2).rsqrt(), self.gain)
-        slopes = (self.amplitude * z.sigmoid() + self.offset).unflatten(0, (states, parts))
+        states, width = x.shape[0], self.affine.shape[-1]
+        parts = self.affine.shape[0] // states
+        rows = x.reshape(states, -1, parts, width).transpose(1, 2).flatten(0, 1)
+        matrix, slope, bias = self.affine.split([width, 1, 1], 1)
+        z = torch.baddbmm(torch.addcmul(bias, slope, t.reshape(1, -1, 1)), rows, matrix)
+        if self.norm is not None:
+            assert self.eps is not None
+            z = torch.addcmul(self.norm[1], z * (z.square().mean(-1, keepdim=True) + self.eps).rsqrt(), self.norm[0])
+        slopes = (z.tanh() if self.activation == "tanh" else z.sigmoid()).unflatten(0, (states, parts))
         return slopes.transpose(1, 2).reshape(x.shape)
 
 
@@ -184,27 +172,19 @@ def is_plain(field: nn.Module) -> TypeGuard[ConcatField]:
     return whole and unhooked(field, *layers, norm)
 
 
-def fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> SigmoidField:
-    """Several plain fields of one kind as one batched affine map, norm and sigmoid."""
-    width = fields[0].outer.weight.shape[0]
-    outer = torch.stack([f.outer.weight for f in fields])
-    last = torch.stack([f.outer.bias for f in fields])
-    # columns of the inner map: of the state, of time, and the constant
-    inner = [torch.cat([f.inner.weight, f.time.weight, (f.inner.bias + f.time.bias)[:, None]], 1) for f in fields]
-    # tanh(z) = 2 σ(2z) - 1
-    amplitude, offset, stretch = (2.0, -1.0, 2.0) if fields[0].activation == "tanh" else (1.0, 0.0, 1.0)
-    norms = [f.norm for f in fields if f.norm is not None]
-    gain = shift = floor = None
-    if norms:
-        # LayerNorm removes the mean over channels: remove it from the map once instead of from every state
-        outer, last = outer - outer.mean(1, keepdim=True), last - last.mean(1, keepdim=True)
-        gain = torch.stack([n.weight for n in norms]).to(dtype).unsqueeze(1) * (stretch * width**0.5)
-        shift = torch.stack([n.bias for n in norms]).to(dtype).unsqueeze(1) * stretch
-        floor = (width * norms[0].eps) ** 0.5
-    else:
-        outer, last = outer * stretch, last * stretch
-    # one by one: a batched product of two small matrices wakes threads that take longer than the product
-    fused = torch.stack([a @ b for a, b in zip(outer.unbind(), inner, strict=True)]).to(dtype).mT
-    bias = fused[:, width + 1 :] + last.to(dtype).unsqueeze(1)
-    matrix, slope = fused[:, :width].contiguous(), fused[:, width : width + 1]
-    return SigmoidField(matrix, slope, bias, gain, shift, floor, amplitude, offset)
+def fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> FusedField:
+    """Several plain fields of one kind as one batched affine map, norm and activation."""
+    width, maps = fields[0].outer.weight.shape[0], []
+    for f in fields:
+        # columns of the inner map: of the state, of time, and the constant
+        inner = torch.cat([f.inner.weight, f.time.weight, (f.inner.bias + f.time.bias)[:, None]], 1)
+        # one by one: a batched product of two small matrices wakes threads that take longer than the product
+        maps.append(torch.addmm(pad(f.outer.bias[None], (0, 0, width + 1, 0)), inner.mT, f.outer.weight.mT))
+    affine, norms = torch.stack(maps).to(dtype), [f.norm for f in fields if f.norm is not None]
+    if not norms:
+        return FusedField(affine, None, None, fields[0].activation)
+    # LayerNorm removes the mean over channels: remove it from the map once instead of from every state
+    affine = affine - affine.mean(-1, keepdim=True)
+    weights: list[Tensor] = [n.weight for n in norms]
+    norm = torch.stack([*weights, *(n.bias for n in norms)]).to(dtype).view(2, len(norms), 1, width)
+    return FusedField(affine, norm, norms[0].eps, fields[0].activation)

@@ -19,12 +19,12 @@ from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.dispatch import usable
 from contiformer.native.library import LANES, share_out, threads_for
 from contiformer.native.sources import Struct, struct_of
-from contiformer.nn.fields import SigmoidField
+from contiformer.nn.fields import FusedField
 from contiformer.nn.rules import AttentionRule
-from contiformer.paths.chebyshev import hermite_to_chebyshev
+from contiformer.paths.chebyshev import hermite_nodes, hermite_to_chebyshev
 from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.quadrature import gauss_legendre
-from contiformer.paths.trajectories import Pieces, StackedField, node_times, substeps_for
+from contiformer.paths.trajectories import Pieces, StackedField, substeps_for
 
 #: Points in a block of attention.c, and the share of the series that a block's terms may leave out.
 BLOCK = 128
@@ -105,7 +105,7 @@ def takes(
 ) -> bool:
     """Whether the kernel does what :func:`contiformer.nn.reference.attend` does with these arguments."""
     both = rule.continuous_scores and rule.continuous_values and rule.rule == "exact" and rule.normalized
-    if not both or not isinstance(field, SigmoidField) or field.matrix.shape[-1] % LANES:
+    if not both or not isinstance(field, FusedField) or field.affine.shape[-1] % LANES:
         return False
     clocks = (times, edges) if query_times is None else (times, edges, query_times)
     if any(clock.requires_grad for clock in clocks):
@@ -125,62 +125,89 @@ def attend(
     rule: AttentionRule,
     heads: int,
     levels: Sequence[Level],
-) -> tuple[Float[Tensor, "batch query d"], Float[Tensor, " batch"]]:
-    """Output of :func:`contiformer.nn.reference.attend`, and the tail of each sequence, zero where it is resolved.
+) -> tuple[Float[Tensor, "batch query d"], float]:
+    """Output of :func:`contiformer.nn.reference.attend`, and the largest tail of a sequence that is not resolved, or 0.
 
     Trajectories are refined level by level where that is needed.
     """
-    assert isinstance(field, SigmoidField)
+    assert isinstance(field, FusedField)
     pieces, times = Pieces(edges), times.double().contiguous()
-    clock = _Clock(times, pieces, valid, rule.causal, heads, field.constants, tuple(levels))
-    series, values, tail = _Trajectories.apply(torch.stack([k, v]), *field.parameters, clock)
     points = Points.of(times, valid, pieces, query_times, rule.causal)
-    same = points.place is None and path.knots.shape == times.shape and torch.equal(path.knots, times)
+    same = points.place is None and (path.knots is times or torch.equal(path.knots, times))
     coefficients = path.coefficients if same else path.refined(points.time).coefficients
     lengths = torch.full((len(times),), times.shape[1]) if valid is None else valid.sum(1)
     seed = int(torch.randint(2**62, ())) if rule.dropout > 0 else 0
-    problem = _Problem(points, pieces.edges.double().contiguous(), lengths, rule, seed)
-    split = (heads, k.shape[-1] // heads)
-    out = _Attention.apply(series, values, coefficients.unflatten(-1, split), k.unflatten(-1, split), problem)
-    return out.flatten(2), tail
+    edges = edges.double().contiguous()
+    problem = _Problem(points, times, edges, valid, lengths, rule, heads, field.eps, field.activation, levels, seed)
+    return _Attention.apply(coefficients, k, v, field.affine, field.norm, problem), problem.tail
 
 
-@dataclass(frozen=True)
-class _Clock:
-    """Everything about the trajectories that is not learned."""
+@dataclass
+class _Problem:
+    """Everything that is not learned."""
 
-    times: Float[Tensor, "batch obs"]
-    pieces: Pieces
-    valid: Bool[Tensor, "batch obs"] | None
-    causal: bool
+    points: Points
+    times: Tensor
+    edges: Tensor
+    valid: Tensor | None
+    lengths: Tensor
+    rule: AttentionRule
     heads: int
-    constants: tuple[float | None, float, float]
-    levels: tuple[Level, ...]
+    eps: float | None
+    activation: str
+    levels: Sequence[Level]
+    seed: int
+    #: found by the forward pass
+    tail: float = 0.0
 
-    def described(self, given: list[Tensor | None], nodes: int, values: Tensor, items: Tensor | None) -> Struct:
-        """The struct for these tensors and number of nodes, without the tensors that only one pass has."""
-        initial, matrix, slope, bias, gain, shift = given
-        assert initial is not None
-        assert matrix is not None
-        grid, half, basis = self.at_nodes(nodes)
-        struct = struct_of("sweep.c", "Sweep")(
-            *initial.shape, matrix.shape[-1], self.heads, grid.shape[1], substeps_for(nodes), nodes - 1
+    def sweep(self, given: Sequence[Tensor | None], nodes: int, table: Tensor | None, items: Tensor | None) -> Struct:
+        """The struct of sweep.c for these tensors and nodes, without the tensors that only one pass has."""
+        key, value, affine, norm = given
+        assert key is not None
+        assert affine is not None
+        basis, places = _hermite(nodes)
+        grid = (self.edges.shape[1] - 1) * (nodes - 1) + 1
+        sizes = (
+            2,
+            *key.shape,
+            affine.shape[-1],
+            self.heads,
+            grid,
+            substeps_for(nodes),
+            nodes - 1,
+            int(self.rule.causal),
         )
-        floor, struct.amplitude, struct.offset = self.constants
-        struct.floor, struct.causal = -1.0 if floor is None else floor, int(self.causal)
-        struct.point_to(items=items, times=self.times, grid=grid, half=half, basis=basis, values=values)
-        struct.point_to(initial=initial, matrix=matrix, slope=slope, bias=bias, gain=gain, shift=shift)
-        struct.keeps = (grid, half, basis)
+        struct = struct_of("sweep.c", "Sweep")(*sizes)
+        struct.eps = self.eps or 0.0
+        struct.amplitude, struct.offset, struct.stretch = (
+            (2.0, -1.0, 2.0) if self.activation == "tanh" else (1.0, 0.0, 1.0)
+        )
+        struct.point_to(items=items, times=self.times, edges=self.edges, node=places, basis=basis)
+        struct.point_to(key=key, value=value, affine=affine, norm=norm)
+        if table is not None:
+            struct.point_to(values=table[0], slopes=table[1])
         return struct
 
-    def at_nodes(self, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Times of the nodes, half lengths of the pieces, and the matrix from values and slopes to coefficients."""
-        grid, half = node_times(self.pieces, nodes), self.pieces.half_lengths
-        return grid.double().contiguous(), half.double().contiguous(), _hermite(nodes)
+    def attention(self, series: Sequence[Tensor], path: Tensor, key: Tensor, out: Tensor, logsum: Tensor) -> Struct:
+        """The struct of attention.c for these tensors, which must outlive it."""
+        points, (_, heads, keys, pieces, terms, width) = self.points, series[0].shape
+        powers, dropped = path.shape[2], round(self.rule.dropout * 2**BITS)
+        nodes, shares = _quadrature(terms + powers - 2)
+        struct = struct_of("attention.c", "Attention")(
+            heads, points.time.shape[1], keys, out.shape[1], pieces, terms, powers, len(nodes), width, width
+        )
+        struct.block, struct.cut, struct.seed = BLOCK, CUT, self.seed
+        struct.causal, struct.dropped = int(self.rule.causal), dropped
+        struct.kept, struct.scale = 2**BITS / max(1, 2**BITS - dropped), self.rule.scale(width)
+        struct.node, struct.share = nodes.ctypes.data, shares.ctypes.data
+        struct.point_to(time=points.time, place=points.place, asked=points.asked, target=points.target)
+        struct.point_to(when=points.when, source=points.source, edges=self.edges, length=self.lengths)
+        struct.point_to(series=series[0], values=series[1], path=path, key=key, out=out, logsum=logsum)
+        return struct
 
 
-class _Trajectories(torch.autograd.Function):
-    """Series of keys and of values [B, H, N, P, M, dk], and the tails of the sequences that are not resolved.
+class _Attention(torch.autograd.Function):
+    """Trajectories of keys and values as series [B, H, N, P, M, dk], and attention to them.
 
     All trajectories are solved at the first level. Where a sequence is not resolved, those of its trajectories that
     matter are solved again at the next one; the series of the others go on with zeros.
@@ -188,147 +215,99 @@ class _Trajectories(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        initial: Tensor,
-        matrix: Tensor,
-        slope: Tensor,
-        bias: Tensor,
-        gain: Tensor | None,
-        shift: Tensor | None,
-        clock: _Clock,
-    ) -> tuple[Tensor, ...]:
-        given = [None if x is None else x.contiguous() for x in (initial, matrix, slope, bias, gain, shift)]
-        states, batch, obs, width = initial.shape
-        shown = None if clock.valid is None else clock.valid.expand(states, -1, -1)
-        items = None if shown is None else torch.nonzero(shown.flatten()).squeeze(1)
-        shape = (2, batch, clock.heads, obs, clock.pieces.count)
-        # which level has the final word on a trajectory
-        owner = None if shown is None else shown.long() - 1
-        values: list[Tensor] = []
-        series = squares = initial.new_empty(0)
-        coarse = torch.tensor(True)
-        for number, level in enumerate(clock.levels):
-            some = items is not None
-            values.append(initial.new_empty(states * batch * obs, clock.pieces.count * (level.nodes - 1) + 1, width))
-            terms = (2 * level.nodes, width // clock.heads)
-            made = initial.new_zeros if some else initial.new_empty
-            before, series = series, made(*shape, *terms)
-            if number:
-                series[..., : before.shape[-2], :] = before
-            else:
-                squares = made(3, states, batch, obs, clock.pieces.count)
-            struct = clock.described(given, level.nodes, values[-1], items)
-            struct.point_to(squares=squares, key_series=series[0], value_series=series[1])
-            count = initial[..., 0].numel() if items is None else len(items)
-            if count:
-                share_out("sweep_forward", [struct] * threads_for(count, _ROWS_PER_THREAD), count)
-            last, size, start = squares.sum(3)
-            scale = torch.maximum(torch.minimum(start, size), 1e-3 * size).clamp_(min=torch.finfo(size.dtype).tiny)
-            tail = (last / scale).sqrt().amax((0, 2))
-            coarse = ~(tail <= level.tolerance) & coarse
-            if number + 1 == len(clock.levels) or not bool(coarse.any()):
-                break
-            # without those above half of the mean that is allowed, the others are resolved
-            limit = level.tolerance**2 / 2 * scale / (squares[1] > 0).sum(2).clamp(min=1)
-            chosen = (~(squares[0] <= limit.unsqueeze(2))).any(-1) & coarse[:, None]
-            owner = torch.zeros(states, batch, obs, dtype=torch.long) if owner is None else owner
-            owner = torch.where(chosen, number + 1, owner)
-            items = torch.nonzero(chosen.flatten()).squeeze(1)
-        ctx.clock, ctx.owner, ctx.depth = clock, owner, len(values)
-        ctx.save_for_backward(*given, *values)
-        tail = torch.where(coarse, tail, 0.0)
-        ctx.mark_non_differentiable(tail)
-        return series[0], series[1], tail
-
-    @staticmethod
-    @first_derivatives_only
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        tensors = saved(ctx)
-        given, depth, clock = tensors[: -ctx.depth], ctx.depth, ctx.clock
-        initial, matrix = given[:2]
-        transposed = matrix.mT.contiguous()
-        g_initial = torch.zeros_like(initial) if ctx.owner is not None else torch.empty_like(initial)
-        totals: list[Tensor | None] = [None] * 5
-        for number, values in enumerate(tensors[-depth:]):
-            nodes = clock.levels[number].nodes
-            items = None if ctx.owner is None else torch.nonzero((ctx.owner == number).flatten()).squeeze(1)
-            count = initial[..., 0].numel() if items is None else len(items)
-            if not count:
-                continue
-            g_series = [g[..., : 2 * nodes, :].contiguous() for g in gradients[:2]]
-            share = threads_for(count, _ROWS_PER_THREAD)
-            # every thread sums the gradients of the parameters for itself
-            sums = [None if x is None else x.new_zeros(share, *x.shape) for x in given[1:]]
-            structs = []
-            for n in range(share):
-                struct = clock.described(given, nodes, values, items)
-                struct.point_to(transposed=transposed, g_initial=g_initial)
-                struct.point_to(g_key_series=g_series[0], g_value_series=g_series[1])
-                names = ("g_matrix", "g_slope", "g_bias", "g_gain", "g_shift")
-                struct.point_to(**{k: None if x is None else x[n] for k, x in zip(names, sums, strict=True)})
-                structs.append(struct)
-            share_out("sweep_backward", structs, count)
-            parts = [None if x is None else x.sum(0) for x in sums]
-            totals = [new if old is None or new is None else old + new for old, new in zip(totals, parts, strict=True)]
-        if totals[0] is None:
-            totals = [None if x is None else torch.zeros_like(x) for x in given[1:]]
-        return g_initial, *totals, None
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """Everything about attention that is not learned."""
-
-    points: Points
-    edges: Tensor
-    lengths: Tensor
-    rule: AttentionRule
-    seed: int
-
-    def described(self, given: tuple[Tensor, ...], out: Tensor, logsum: Tensor) -> Struct:
-        """The struct for these tensors, which must outlive it."""
-        series, values, path, key = given
-        _, heads, keys, pieces, terms, key_width = series.shape
-        powers, dropped = path.shape[2], round(self.rule.dropout * 2**BITS)
-        nodes, shares = _quadrature(terms + powers - 2)
-        struct = struct_of("attention.c", "Attention")(
-            heads, self.points.time.shape[1], keys, out.shape[1], pieces, terms, powers, len(nodes), key_width
-        )
-        struct.value_width, struct.block, struct.cut = values.shape[-1], BLOCK, CUT
-        struct.seed, struct.causal, struct.dropped = self.seed, int(self.rule.causal), dropped
-        struct.kept, struct.scale = 2**BITS / max(1, 2**BITS - dropped), self.rule.scale(key_width)
-        struct.node, struct.share = nodes.ctypes.data, shares.ctypes.data
-        points = self.points
-        struct.point_to(time=points.time, place=points.place, asked=points.asked, target=points.target)
-        struct.point_to(when=points.when, source=points.source, edges=self.edges, length=self.lengths)
-        struct.point_to(series=series, values=values, path=path, key=key, out=out, logsum=logsum)
-        return struct
-
-
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, series: Tensor, values: Tensor, path: Tensor, key: Tensor, problem: _Problem) -> Tensor:
-        given = tuple(part.contiguous() for part in (series, values, path, key))
-        batch, heads, keys = series.shape[:3]
+        ctx: Any, path: Tensor, k: Tensor, v: Tensor, affine: Tensor, norm: Tensor | None, problem: _Problem
+    ) -> Tensor:
+        path, k, v, affine = (x.contiguous() for x in (path, k, v, affine))
+        given = (k, v, affine, None if norm is None else norm.contiguous())
+        series, tables, owner = _solve(problem, given, keep=any(ctx.needs_input_grad))
+        batch, keys, width = k.shape
         rows = keys if problem.points.asked is None else problem.points.asked.shape[1]
-        out = series.new_empty(batch, rows, heads, values.shape[-1])
-        logsum = series.new_empty(batch, heads, rows)
-        _run("attention_forward", problem.described(given, out, logsum), given[0])
-        ctx.problem = problem
-        ctx.save_for_backward(*given, out, logsum)
+        out, logsum = k.new_empty(batch, rows, width), k.new_empty(batch, problem.heads, rows)
+        _run("attention_forward", problem.attention(series, path, k, out, logsum), series[0])
+        ctx.problem, ctx.owner = problem, owner
+        ctx.save_for_backward(path, *given, *series, out, logsum, *tables)
         return out
 
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, g_out: Tensor) -> tuple[Tensor | None, ...]:
-        *given, out, logsum = saved(ctx)
-        gradients = [torch.empty_like(x) for x in given]
-        g_out = g_out.contiguous()
-        struct = ctx.problem.described(tuple(given), out, logsum)
-        struct.point_to(g_out=g_out)
-        struct.point_to(**dict(zip(("g_series", "g_values", "g_path", "g_key"), gradients, strict=True)))
-        _run("attention_backward", struct, given[0])
-        return *gradients, None
+        path, k, v, affine, norm, key_series, value_series, out, logsum, *tables = saved(ctx)
+        problem, series, g_out = ctx.problem, (key_series, value_series), g_out.contiguous()
+        g_path, g_own, g_keys, g_values = (torch.empty_like(x) for x in (path, k, *series))
+        struct = problem.attention(series, path, k, out, logsum)
+        struct.point_to(g_out=g_out, g_series=g_keys, g_values=g_values, g_path=g_path, g_key=g_own)
+        _run("attention_backward", struct, key_series)
+        # a trajectory that is not solved has no gradient
+        g_k, g_v = (torch.empty_like(x) if ctx.owner is None else torch.zeros_like(x) for x in (k, v))
+        totals = [torch.zeros_like(x) for x in (affine, norm) if x is not None]
+        for number, table in enumerate(tables):
+            nodes = problem.levels[number].nodes
+            items = None if ctx.owner is None else torch.nonzero((ctx.owner == number).flatten()).squeeze(1)
+            count = 2 * k[..., 0].numel() if items is None else len(items)
+            if not count:
+                continue
+            cut = [g[..., : 2 * nodes, :].contiguous() for g in (g_keys, g_values)]
+            # every thread sums the gradients of the parameters for itself
+            share = threads_for(count, _ROWS_PER_THREAD)
+            sums = [x.new_zeros(share, *x.shape) for x in totals]
+            structs = []
+            for n in range(share):
+                struct = problem.sweep((k, v, affine, norm), nodes, table, items)
+                struct.point_to(g_key_series=cut[0], g_value_series=cut[1], g_key=g_k, g_value=g_v)
+                struct.point_to(**{name: x[n] for name, x in zip(("g_affine", "g_norm"), sums, strict=False)})
+                structs.append(struct)
+            share_out("sweep_backward", structs, count)
+            for total, each in zip(totals, sums, strict=True):
+                total.add_(each.sum(0))
+        return g_path, g_k.add_(g_own), g_v, totals[0], totals[1] if len(totals) > 1 else None, None
+
+
+def _solve(
+    problem: _Problem, given: Sequence[Tensor | None], keep: bool
+) -> tuple[tuple[Tensor, Tensor], list[Tensor], Tensor | None]:
+    """Series of keys and of values; per level the tables for the backward pass; and the level of each trajectory.
+
+    The level is that which has the final word on a trajectory, -1 for padding; None where all are of the first.
+    """
+    k = given[0]
+    assert k is not None
+    batch, obs, width = k.shape
+    pieces = problem.edges.shape[1] - 1
+    valid = None if problem.valid is None else problem.valid.expand(2, -1, -1)
+    items = None if valid is None else torch.nonzero(valid.flatten()).squeeze(1)
+    owner = None if valid is None else valid.long() - 1
+    made = k.new_empty if valid is None else k.new_zeros
+    squares = made(3, 2, batch, obs, pieces)
+    tables: list[Tensor] = []
+    series = k.new_empty(0)
+    coarse: np.ndarray = np.ones(batch, dtype=bool)
+    for number, level in enumerate(problem.levels):
+        if keep:
+            tables.append(k.new_empty(2, 2 * batch * obs, pieces * (level.nodes - 1) + 2, width))
+        made = k.new_empty if items is None else k.new_zeros
+        before, series = series, made(2, batch, problem.heads, obs, pieces, 2 * level.nodes, width // problem.heads)
+        if number:
+            series[..., : before.shape[-2], :] = before
+        struct = problem.sweep(given, level.nodes, tables[-1] if keep else None, items)
+        struct.point_to(squares=squares, key_series=series[0], value_series=series[1])
+        count = 2 * batch * obs if items is None else len(items)
+        if count:
+            share_out("sweep_forward", [struct] * threads_for(count, _ROWS_PER_THREAD), count)
+        with np.errstate(all="ignore"):
+            last, size, start = squares.sum(3).numpy()
+            scale = np.maximum(np.maximum(np.minimum(start, size), 1e-3 * size), np.finfo(np.float32).tiny)
+            tail = np.sqrt(last / scale).max((0, 2))
+        coarse = ~(tail <= level.tolerance) & coarse
+        problem.tail = float(tail[coarse].max()) if coarse.any() else 0.0
+        if number + 1 == len(problem.levels) or not coarse.any():
+            break
+        # without those above half of the mean that is allowed, the others are resolved
+        limit = level.tolerance**2 / 2 * torch.from_numpy(scale) / (squares[1] > 0).sum(2).clamp(min=1)
+        chosen = (~(squares[0] <= limit.unsqueeze(2))).any(-1) & torch.from_numpy(coarse)[:, None]
+        owner = torch.zeros(2, batch, obs, dtype=torch.long) if owner is None else owner
+        owner = torch.where(chosen, number + 1, owner)
+        items = torch.nonzero(chosen.flatten()).squeeze(1)
+    return (series[0], series[1]), tables, owner
 
 
 def _run(name: str, struct: Struct, series: Tensor) -> None:
@@ -344,6 +323,7 @@ def _quadrature(degree: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def _hermite(nodes: int) -> Tensor:
-    """The matrix from values and slopes at the nodes of a piece to coefficients."""
-    return torch.from_numpy(np.ascontiguousarray(hermite_to_chebyshev(nodes), dtype=np.float32))
+def _hermite(nodes: int) -> tuple[Tensor, Tensor]:
+    """The matrix from values and slopes at the nodes of a piece to coefficients, and the nodes."""
+    matrix = np.ascontiguousarray(hermite_to_chebyshev(nodes), dtype=np.float32)
+    return torch.from_numpy(matrix), torch.from_numpy(hermite_nodes(nodes))

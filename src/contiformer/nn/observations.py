@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -76,6 +77,11 @@ class Observations:
         clock = times.to(exact, copy=True)
         queries = None if query_times is None else query_times.to(exact)
         batch, obs = times.shape
+        if mask is None and not traced(x, times) and _plainly_sorted(clock, queries, times.dtype):
+            _refuse_infinite(x.detach(), None)
+            lengths = torch.full((batch,), obs, device=x.device)
+            valid = torch.ones(batch, obs, dtype=torch.bool, device=x.device)
+            return cls(x, clock, queries, valid, lengths, None, complete=True, distinct_knots=True)
         valid = torch.ones(batch, obs, dtype=torch.bool, device=x.device) if mask is None else mask.clone()
         if traced(x, times):
             complete, distinct = mask is None, False
@@ -152,12 +158,25 @@ def _check_shapes(x: Tensor, times: Tensor, queries: Tensor | None, mask: Tensor
             raise ValueError(f"{name} must be real numbers, got {value.dtype}")
 
 
-def _refuse_infinite(x: Tensor, valid: Tensor) -> None:
+def _plainly_sorted(times: Tensor, queries: Tensor | None, given: torch.dtype) -> bool:
+    """Whether a look at all sequences at once shows that there is nothing to refuse, and no two times are tied."""
+    if times.shape[1] < 2 or not times.numel() or (queries is not None and not math.isfinite(float(queries.sum()))):
+        return False
+    clock = times.detach()
+    spacing = torch.finfo(given if given.is_floating_point else times.dtype).eps
+    low, high = (float(bound) for bound in torch.aminmax(clock))
+    apart = max(1e-11 * (high - low), 4 * spacing * max(abs(low), abs(high)))
+    # a gap that is no number is not larger
+    return float((clock[:, 1:] - clock[:, :-1]).min()) > apart
+
+
+def _refuse_infinite(x: Tensor, valid: Tensor | None) -> None:
     """NaN in one row would reach others, in a causal model even earlier ones: zero times NaN is NaN."""
     # a finite sum is quick to see and leaves no doubt
-    if bool(torch.isfinite(x.sum())):
+    if math.isfinite(float(x.sum())):
         return
-    bad = ~torch.isfinite(x).all(-1) & valid
+    bad = ~torch.isfinite(x).all(-1)
+    bad = bad if valid is None else bad & valid
     if bool(bad.any()):
         row, column = torch.nonzero(bad)[0].tolist()
         raise ValueError(
