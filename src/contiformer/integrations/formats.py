@@ -93,7 +93,10 @@ class Pt2:
         return nullcontext()
 
     def convert(self, traced: Any, outputs: tuple[str, ...]) -> Any:
-        """The traced program itself."""
+        """The traced program itself, without the places in the source that made it."""
+        for node in traced.graph.nodes:
+            for name in ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node"):
+                node.meta.pop(name, None)
         return traced
 
     def write(self, program: Any, metadata: Mapping[str, Any]) -> bytes:
@@ -141,7 +144,10 @@ class Onnx:
             program = torch.onnx.export(traced, dynamo=True, optimize=False, verbose=False)
         assert program is not None
         graph = program.model.graph
+        for node in graph:
+            node.metadata_props.clear()
         for value in (value for node in graph for value in node.outputs):
+            value.metadata_props.clear()
             if value.name in outputs:
                 # an operator of that name, such as the mean
                 value.name = f"inner_{value.name}"
