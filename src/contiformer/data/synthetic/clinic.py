@@ -1,7 +1,8 @@
 """A generated intensive care unit: vital signs and laboratory values at irregular times, and who dies.
 
-Every patient has a severity that drifts over the stay. A variable wanders around its mean (an Ornstein-Uhlenbeck process),
-shifted by the severity; how often it is measured depends on the variable and, as in real records, on the severity.
+Every patient has a severity that drifts over the stay. A variable wanders around its mean (an Ornstein-Uhlenbeck
+process), shifted by the severity; how often it is measured depends on the variable and, as in real records, on the
+severity.
 """
 
 from __future__ import annotations
