@@ -79,7 +79,7 @@ def reproduce(
       python -m reproduction list
       python -m reproduction uea --datasets Libras,RacketSports --settings drop30 --jobs 2
       python -m reproduction uea --show --protocol both
-      python -m reproduction report --docs README.md
+      python -m reproduction report --docs docs/events.md
     """
     if budget not in get_args(Budget):
         raise typer.BadParameter(f"{budget!r} is neither full nor quick.", param_hint="--budget")
