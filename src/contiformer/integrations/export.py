@@ -26,8 +26,6 @@ from contiformer.paths.trajectories import ResolutionWarning
 LIMIT = 1e-4
 #: Pieces of time in a graph, at most: it has a step of the solver for each.
 MOST_PIECES = 32
-#: Automatic degrees that every graph has: series beyond those that were checked may need the second one.
-LEAST_LEVELS = 2
 _GENERATED = "series generated from the statistics of the training data"
 
 
@@ -131,7 +129,7 @@ def _choose_shapes(graph: SeriesGraph, checked: list[Example], scales: Mapping[s
             f"the series last so long that attention needs {pieces} pieces of time, more than the {MOST_PIECES} of a "
             "graph: nothing is written. Give shorter series, or load the model with contiformer where it is used"
         )
-    for levels in range(LEAST_LEVELS, len(AUTO_DEGREES) + 1):
+    for levels in range(1, len(AUTO_DEGREES) + 1):
         graph.set_shapes(FixedShapes(pieces, levels))
         if _largest(_eagerly(graph), checked, scales) <= LIMIT / 4:
             return

@@ -29,8 +29,8 @@
 
 typedef struct {
     long heads, points, keys, rows, pieces, terms, powers, nodes, key_width, value_width;
-    /* points in a block; terms of a block may leave out this share of the series */
-    long block;
+    /* points in a block; so many are one block by themselves; terms of a block may leave out this share of the series */
+    long block, single;
     float cut;
     uint64_t seed;
     /* a weight is dropped when its 24 random bits are below this, else multiplied by `kept` */
@@ -173,11 +173,14 @@ INLINE long piece_of(const Attention *w, long batch, long n, long piece) {
    block NULL: count only, and find the largest. */
 INLINE long cut_points(const Attention *w, long batch, Block *block, long *size) {
     const double *time = w->time + batch * w->points;
-    long count = 0, piece = 0, last;
+    long count = 0, piece = 0, earlier = 0, last;
+    /* padding is at the last time: it must not count, nor may later points in a causal model */
+    while (earlier < w->single && time[earlier] < time[w->points - 1]) earlier++;
+    const long most = w->causal || earlier == w->single ? w->block : w->single;
     for (long first = 0; first < w->points; first = last) {
         piece = piece_of(w, batch, first, piece);
         for (last = first + 1; last < w->points; last++)
-            if ((last - first >= w->block && time[last] > time[last - 1]) || piece_of(w, batch, last, piece) != piece) break;
+            if ((last - first >= most && time[last] > time[last - 1]) || piece_of(w, batch, last, piece) != piece) break;
         if (last - first > *size) *size = last - first;
         if (block) block[count] = (Block){.first = first, .last = last, .piece = piece};
         count++;

@@ -35,7 +35,7 @@ Method = Literal["spectral", "pairwise"]
 
 #: ``degree="auto"``: the degrees tried one after the other, and the tail up to which a sequence counts as resolved at
 #: each: the error of the output is then below 1e-3 of its scale (``python -m benchmarks attention --resolution``).
-AUTO_DEGREES = {5: 2e-3, 7: 2e-3, 15: 1e-3, 31: 5e-4}
+AUTO_DEGREES = {7: 2e-3, 15: 1e-3, 31: 5e-4}
 CAUSAL_DEGREE = 11
 RESOLVED = 5e-4
 #: A piece where it is not said how long. A sequence spans about 1, and its clock may be warped in training: where it is
@@ -99,11 +99,11 @@ class ContinuousAttention(nn.Module):
             ``f(t, x)`` with t [..., 1] and x [..., d_model], of which keys and values get a copy each.
         activation: of the named fields, "tanh" or "sigmoid".
         method: "spectral" solves one ODE per observation; "pairwise" is the paper's algorithm, one per pair.
-        degree: of the polynomials that represent a trajectory on a piece. "auto" starts at 5 (7 in
-            double precision) and solves the trajectories that are not resolved again at 7, 15 and 31, then warns: the
-            output's error stays below 1e-3 of its scale. With ``causal=True`` it is 11 and stays there, because
-            a degree that depends on the data would let the future choose how the past is computed. A number is
-            used as it is, with a :class:`~contiformer.paths.trajectories.ResolutionWarning` where it does not do.
+        degree: of the polynomials that represent a trajectory on a piece. "auto" starts at 7 and
+            solves the trajectories that are not resolved again at 15 and 31, then warns: the output's error stays below
+            1e-3 of its scale. With ``causal=True`` it is 11 and stays there, because a degree that depends on the data
+            would let the future choose how the past is computed. A number is used as it is, with a
+            :class:`~contiformer.paths.trajectories.ResolutionWarning` where it does not do.
         piece_length: the longest piece of time that one polynomial has to represent, in the unit of ``times``. Longer
             windows are cut into pieces. None: 1; 1.5 where queries are at the observations and not causal.
         step_size: of the Runge-Kutta solver of "pairwise", on [-1, 1].
@@ -244,7 +244,7 @@ class ContinuousAttention(nn.Module):
         self, seen: Observations, q: Tensor, k: Tensor, v: Tensor, return_weights: bool
     ) -> tuple[Float[Tensor, "batch query d"], Tensor | None]:
         batch, obs = seen.times.shape
-        rule = self.rule if self.training else replace(self.rule, dropout=0.0)
+        rule = self.rule if self.training or not self.rule.dropout else replace(self.rule, dropout=0.0)
         queries = seen.times if seen.query_times is None else seen.query_times
         if 0 in (batch, obs, queries.shape[1]):
             shape = (batch, self.n_heads, queries.shape[1], obs)
@@ -257,16 +257,15 @@ class ContinuousAttention(nn.Module):
             return join_heads(out), weights if return_weights else None
         return self._spectral(_Problem(seen, path, k, v, rule, return_weights))
 
-    def _levels(self, seen: Observations, causal: bool) -> tuple[Level, ...]:
+    def _levels(self, causal: bool) -> tuple[Level, ...]:
         """The degrees to try. In a causal model the data must not choose: the future would."""
         if self.degree == "auto" and not causal:
-            levels = tuple(Level(nodes_for_degree(degree), tail) for degree, tail in AUTO_DEGREES.items())
-            return levels[1:] if seen.x.dtype == torch.float64 else levels
+            return tuple(Level(nodes_for_degree(degree), tail) for degree, tail in AUTO_DEGREES.items())
         return (Level(nodes_for_degree(CAUSAL_DEGREE if self.degree == "auto" else int(self.degree)), RESOLVED),)
 
     def _spectral(self, problem: _Problem) -> tuple[Tensor, Tensor | None]:
         """Attend by the kernel or by the listing, at the degree that resolves the trajectories."""
-        seen, rule, levels = problem.seen, problem.rule, self._levels(problem.seen, problem.rule.causal)
+        seen, rule, levels = problem.seen, problem.rule, self._levels(problem.rule.causal)
         pieces = self._pieces(seen, rule)
         fields = [self.key_field] * rule.continuous_scores + [self.value_field] * rule.continuous_values
         field = stack_fields(fields, problem.k.dtype)
@@ -299,8 +298,8 @@ class ContinuousAttention(nn.Module):
         if self.shapes is not None and self.shapes.levels is not None:
             return self._at_every_level(problem, pieces, field, levels[: self.shapes.levels])
         if traced(problem.k):
-            # no decision on values: degree 7 is enough for most
-            levels = levels[-3:][:1]
+            # no decision on values: the lowest degree is enough for most
+            levels = levels[:1]
         else:
             queries = seen.times if seen.query_times is None else seen.query_times
             rows = self.n_heads * queries.numel()
@@ -375,7 +374,7 @@ class ContinuousAttention(nn.Module):
             points = seen.times if seen.query_times is None else torch.cat([seen.times, seen.query_times], 1)
             return self._affordable(fixed_pieces(points.detach(), piece, MAX_CAUSAL_PIECES), seen)
         pieces = self._affordable(window_pieces(start, end, piece, MAX_PIECES), seen)
-        longest = 2 * float(pieces.half_lengths.max())
+        longest = 2 * float(pieces.half_lengths.max()) if pieces.count == MAX_PIECES else 0.0
         if longest > 1.001 * piece:
             warnings.warn(
                 f"a window needs more than {MAX_PIECES} pieces of length {piece:g}: they are {longest:.3g} long "
@@ -388,7 +387,7 @@ class ContinuousAttention(nn.Module):
 
     def _affordable(self, pieces: Pieces, seen: Observations) -> Pieces:
         """The pieces, unless the series of all trajectories on them are too many numbers."""
-        terms = 2 * self._levels(seen, self.rule.causal)[0].nodes
+        terms = 2 * self._levels(self.rule.causal)[0].nodes
         needed = 2 * seen.x.numel() * pieces.count * terms
         if needed > MAX_NUMBERS:
             batch, obs = seen.times.shape

@@ -163,13 +163,15 @@ def is_plain(field: nn.Module) -> TypeGuard[ConcatField]:
     """Whether a call of the field is its formula and nothing else: no subclass, no other layers in it, no hooks."""
     if type(field) is not ConcatField:
         return False
-    layers, norm = (field.inner, field.time, field.outer), field.norm
-    if any(type(layer) is not nn.Linear or layer.bias is None for layer in layers):
-        return False
-    if norm is None:
-        return unhooked(field, *layers)
-    whole = type(norm) is nn.LayerNorm and norm.weight is not None and norm.bias is not None
-    return whole and unhooked(field, *layers, norm)
+    layers: list[nn.Module] = [field.inner, field.time, field.outer]
+    kinds: list[type[nn.Module]] = [nn.Linear] * 3
+    if field.norm is not None:
+        layers, kinds = [*layers, field.norm], [*kinds, nn.LayerNorm]
+    for layer, kind in zip(layers, kinds, strict=True):
+        own = layer.__dict__.get("_parameters", {})
+        if type(layer) is not kind or own.get("weight") is None or own.get("bias") is None:
+            return False
+    return unhooked(field, *layers)
 
 
 def fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> FusedField:

@@ -26,8 +26,9 @@ from contiformer.paths.interpolation import PiecewisePolynomial
 from contiformer.paths.quadrature import gauss_legendre
 from contiformer.paths.trajectories import Pieces, StackedField, substeps_for
 
-#: Points in a block of attention.c, and the share of the series that a block's terms may leave out.
-BLOCK = 128
+#: Points in a block of attention.c, how many are one block by themselves, and the share of the series that a block's
+#: terms may leave out.
+BLOCK, SINGLE = 128, 256
 CUT = 1e-5
 #: Random bits of a weight. The share that is dropped is rounded to a multiple of 2^-BITS.
 BITS = 24
@@ -196,7 +197,7 @@ class _Problem:
         struct = struct_of("attention.c", "Attention")(
             heads, points.time.shape[1], keys, out.shape[1], pieces, terms, powers, len(nodes), width, width
         )
-        struct.block, struct.cut, struct.seed = BLOCK, CUT, self.seed
+        struct.block, struct.single, struct.cut, struct.seed = BLOCK, SINGLE, CUT, self.seed
         struct.causal, struct.dropped = int(self.rule.causal), dropped
         struct.kept, struct.scale = 2**BITS / max(1, 2**BITS - dropped), self.rule.scale(width)
         struct.node, struct.share = nodes.ctypes.data, shares.ctypes.data
