@@ -111,7 +111,7 @@ def window_pieces(
     ``count``: how many pieces there are, some of them empty; None: as many as the longest window needs.
     """
     window = end - start
-    if window.numel() and float(window.max()) <= length:
+    if count is None and window.numel() and float(window.max()) <= length:
         return Pieces(torch.stack([start, start + window], dim=1))
     wanted = torch.ceil(window / length - 1e-9).clamp(1, limit)
     if count is None:
