@@ -199,6 +199,15 @@ def test_layers(page, models, data):
     assert len(value["weights"]) == len(one)
 
 
+def test_attributions_of_a_forecast_stand_at_the_points_that_it_goes_by(page, models, data):
+    one = data["loads"][0]
+    found = ask(page, "layer", body_of(one), model="loads", name="attribution")["weights"]
+    shown = models["loads"].explain(data["loads"][:1], "occlusion").attributions[0][:, 0]
+    assert len(shown) == 12 < len(one) == len(found)
+    assert [row for row in found[:-12] if row != [None]] == []
+    assert [row[0] for row in found[-12:]] == pytest.approx(shown, rel=1e-3, abs=1e-6)
+
+
 def test_events_and_the_next_one(page, models, data):
     one = data["orders"][0]
     body = {"times": one.times.tolist(), "types": one.types.tolist()}

@@ -199,7 +199,11 @@ def layer(
         if estimator.task_name != "forecasting":
             how["at"] = when
     found = estimator.explain(shown, "occlusion", most_parts=parts, **how)
-    return {"weights": rounded(found.attributions[0]), "unit": found.unit, "signed": True, "notes": list(found.notes)}
+    weights = found.attributions[0]
+    # a forecast goes by the last points only
+    unseen = np.full((len(shown[0]) - len(weights), weights.shape[1]), np.nan)
+    weights = np.concatenate([unseen, weights])
+    return {"weights": rounded(weights), "unit": found.unit, "signed": True, "notes": list(found.notes)}
 
 
 def event_layer(estimator: Any, edited: EditedEvents) -> dict[str, Any]:
