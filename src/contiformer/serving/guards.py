@@ -26,7 +26,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 OPEN = ("/health",)
 #: Scripts and styles come from the server itself, nothing from elsewhere, and no page may frame it.
 _POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 _HEADERS = {
