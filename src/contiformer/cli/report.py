@@ -16,9 +16,9 @@ from contiformer.cli.plot import learning_curves, pictures, shown_part
 from contiformer.cli.predict import check_output
 from contiformer.cli.run_folder import histories, load_run, read_start
 from contiformer.data import write_text
-from contiformer.estimators.model_card import kept_weights
+from contiformer.estimators.model_card import kept_weights, number_of_weights
 from contiformer.estimators.tables import names_of
-from contiformer.plots.classes import wilson
+from contiformer.plots.classes import confusion, wilson
 from contiformer.plots.events import exponential_distance
 from contiformer.plots.figures import require_matplotlib
 from contiformer.plots.page import (
@@ -201,8 +201,7 @@ def _answers(estimator: Any, judged: Any, data: Any) -> Iterator[Block]:
     if "probability" in judged:
         classes, label, shares = estimator.classes_.tolist(), judged["label"], judged["probability"]
         best = shares.argmax(1)
-        counts = np.zeros((len(classes), len(classes)), int)
-        np.add.at(counts, (label, best), 1)
+        counts = confusion(label, best, len(classes))
         right, of_class, answered = counts.diagonal(), counts.sum(1), counts.sum(0)
         rows = [
             (str(name), str(of_class[k]), _ratio(right[k], answered[k]), _ratio(right[k], of_class[k]))
@@ -244,7 +243,6 @@ def _facts(run: Path, estimator: Any) -> Iterator[Block]:
     yield Fold("Data", (_sheet("Training data", ("fact", "value"), facts, 2),))
     options = [(name, str(value)) for name, value in estimator.to_options().items() if name != "run_dir"]
     yield Fold("Parameters", (_sheet("Parameters of the estimator and its training", ("name", "value"), options, 2),))
-    weights = sum(p.numel() for task in estimator.tasks_ for p in task.parameters())
     seconds = estimator.metrics_.get("seconds", 0.0)
-    made = f"{weights:,} weights in {len(estimator.tasks_)} model(s), trained in {seconds:.0f} s, seed {estimator.seed}"
-    yield Words(f"{made}; page written by contiformer {__version__}.")
+    made = f"{number_of_weights(estimator):,} weights in {len(estimator.tasks_)} model(s), trained in {seconds:.0f} s"
+    yield Words(f"{made}, seed {estimator.seed}; page written by contiformer {__version__}.")

@@ -16,13 +16,26 @@ _NUMBERS_UP_TO = 16
 _BINS = 10
 
 
+def confusion(label: Int[np.ndarray, " n"], predicted: Int[np.ndarray, " n"], classes: int) -> Int[np.ndarray, "c c"]:
+    """The confusion matrix: a row for each true class.
+
+    Example:
+        >>> import numpy as np
+        >>> from contiformer.plots.classes import confusion
+        >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
+        [[1, 1], [0, 1]]
+    """
+    counts = np.zeros((classes, classes), int)
+    np.add.at(counts, (label, predicted), 1)
+    return counts
+
+
 def draw_confusion(
     label: Int[np.ndarray, " n"], predicted: Int[np.ndarray, " n"], classes: Sequence[Any], path: Path, title: str
 ) -> Path:
     """A row for each true class, coloured by the share of it that got each answer."""
     count = len(classes)
-    counts = np.zeros((count, count), int)
-    np.add.at(counts, (label, predicted), 1)
+    counts = confusion(label, predicted, count)
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     size = min(10.0, max(3.4, 0.42 * count + 1.8))
     figure = new_figure(size + 0.6, size)

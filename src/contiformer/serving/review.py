@@ -20,7 +20,7 @@ from contiformer.data.series_set import SeriesSet
 from contiformer.data.windows import cut_windows
 from contiformer.estimators.event_stream import one_step_ahead
 from contiformer.estimators.tables import without_labels
-from contiformer.plots.classes import reliability
+from contiformer.plots.classes import confusion, reliability
 from contiformer.plots.events import exponential_distance
 from contiformer.serving.batching import InferenceQueue
 from contiformer.serving.edited import rounded
@@ -129,9 +129,8 @@ class ClassReview(Review):
     def __init__(self, aside: Aside) -> None:
         super().__init__(aside)
         self.classes: list[Any] = self.estimator.classes_.tolist()
-        number = {label: n for n, label in enumerate(self.classes)}
         self.probability = np.zeros((len(self.surprise), len(self.classes)))
-        self._number = number
+        self._number = {label: n for n, label in enumerate(self.classes)}
         self.label = np.full(len(self.surprise), -1)
 
     def judge(self, which: Sequence[int], part: SeriesSet) -> None:
@@ -156,8 +155,7 @@ class ClassReview(Review):
         if not len(known):
             return {}
         probability, label = self.probability[known], self.label[known]
-        counts = np.zeros((len(self.classes), len(self.classes)), int)
-        np.add.at(counts, (label, probability.argmax(1)), 1)
+        counts = confusion(label, probability.argmax(1), len(self.classes))
         bins = reliability(probability, label)._asdict()
         second = bins.pop("second")
         return {
@@ -303,7 +301,7 @@ class EventReview(Review):
         ahead = one_step_ahead(self.estimator, scored)
         self.waits.append(ahead.wait)
         self.expected.append(ahead.expected)
-        np.add.at(self.confusion, (ahead.type, ahead.predicted), 1)
+        self.confusion += confusion(ahead.type, ahead.predicted, len(self.confusion))
 
     def report(self) -> dict[str, Any]:
         """Metrics, quantiles of the residuals beside those of the unit exponential law, waits, and types."""
