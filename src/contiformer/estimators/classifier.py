@@ -169,6 +169,10 @@ class Classifier(Estimator):
         tags.estimator_type, tags.classifier_tags, tags.target_tags.required = "classifier", ClassifierTags(), True
         return tags
 
+    @property
+    def _per_series(self) -> bool:
+        return True
+
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities [n, classes], in the order of ``classes_``.
 

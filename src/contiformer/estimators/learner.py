@@ -239,6 +239,11 @@ class Learner(ABC):
         """Whether there is a model to ask; a training that failed leaves none."""
         return bool(getattr(self, "tasks_", None))
 
+    @property
+    def _per_series(self) -> bool:
+        """Whether there is one answer for each series: a class or a number, not values at times."""
+        return False
+
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             from sklearn.exceptions import NotFittedError  # noqa: PLC0415

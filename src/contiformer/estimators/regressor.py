@@ -159,6 +159,10 @@ class Regressor(ValueEstimator):
         self._check_fitted()
         return "outputs" in self.config_["task"]
 
+    @property
+    def _per_series(self) -> bool:
+        return not self._in_time
+
     def predict(self, X: Any, at: Any = None, *, return_std: bool = False) -> Any:
         """Numbers [n], of a DataFrame by id; or, where target series were learned, values at any times, as X came.
 

@@ -74,6 +74,18 @@ def columns_of_run(estimator: Any, given: Mapping[str, Any]) -> Any:
     return replace(columns, **other)
 
 
+def required_columns(estimator: Any, columns: Any) -> list[str]:
+    """The columns that a model reads of tables with these roles."""
+    names: list[str | None] = [columns.id, columns.time]
+    if isinstance(columns, EventColumns):
+        names += [columns.type, *columns.features]
+    elif columns.variable is not None:
+        names += [columns.variable, columns.value, *columns.static]
+    else:
+        names += [*columns_behind(estimator.schema_.channels, estimator.schema_.categories), *columns.static]
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
 @dataclass(frozen=True)
 class Scorer:
     """A model and a question to it: each call answers for the series of one table.
@@ -127,22 +139,12 @@ class Scorer:
     @property
     def per_series(self) -> bool:
         """Whether there is one answer for each series, not one for each time."""
-        task = self.estimator.task_name
-        return task == "classification" or (task == "regression" and not self.estimator._in_time)
+        return bool(self.estimator._per_series)
 
     @cached_property
     def required(self) -> list[str]:
         """The columns that a table has to have."""
-        columns = self.columns
-        names: list[str | None] = [columns.id, columns.time]
-        if isinstance(columns, EventColumns):
-            names += [columns.type, *columns.features]
-        elif columns.variable is not None:
-            names += [columns.variable, columns.value, *columns.static]
-        else:
-            schema = self.estimator.schema_
-            names += [*columns_behind(schema.channels, schema.categories), *columns.static]
-        return list(dict.fromkeys(name for name in names if name is not None))
+        return required_columns(self.estimator, self.columns)
 
     @property
     def answers_per_series(self) -> int:

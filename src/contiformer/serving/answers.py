@@ -61,7 +61,7 @@ def answers(estimator: Any, question: Question, items: Sequence[Item]) -> list[d
     if estimator.task_name == "events":
         return (_next_events if question.about == "series" else _intensities)(estimator, items)
     data = SeriesSet([item.series for item in items], schema=schema_of_inputs(estimator))
-    if estimator.task_name == "classification" or (estimator.task_name == "regression" and not estimator._in_time):
+    if estimator._per_series:
         return _whole(estimator, data) if question.about == "series" else _unfolding(estimator, items)
     return _curves(estimator, question, data, items)
 

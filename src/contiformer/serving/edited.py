@@ -101,7 +101,7 @@ def answer_series(estimator: Any, edited: Edited) -> dict[str, Any]:
         return {"known": False}
     if task == "classification":
         return {"known": True, "probabilities": rounded(estimator.predict_proba(shown)[0])}
-    if task == "regression" and not estimator._in_time:
+    if estimator._per_series:
         return {"known": True, "value": float(estimator.predict(shown)[0])}
     return {"known": True, "curve": _curve(estimator, shown, edited)}
 
@@ -194,7 +194,7 @@ def layer(
     how: dict[str, Any] = {}
     if estimator.task_name == "classification":
         how["target"] = None if target is None else estimator.classes_.tolist()[target]
-    elif estimator.task_name != "regression" or estimator._in_time:
+    elif not estimator._per_series:
         how["target"] = estimator._outputs[target or 0]
         if estimator.task_name != "forecasting":
             how["at"] = when

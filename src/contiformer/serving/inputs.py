@@ -19,6 +19,7 @@ from contiformer.data.readers.csv import parse_table
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.event_tables import EventColumns
 from contiformer.estimators.frames import events_from, series_from
+from contiformer.estimators.scoring import required_columns
 from contiformer.estimators.tables import Columns
 from contiformer.serving.answers import schema_of_inputs
 
@@ -53,18 +54,9 @@ class TableReader:
         self.columns = replace(own, label=None, targets=())
 
     @property
-    def wanted(self) -> tuple[str, ...]:
+    def wanted(self) -> list[str]:
         """The columns that are read; all others are ignored."""
-        columns = self.columns
-        first = [columns.id, columns.time]
-        if self.events:
-            rest = [columns.type, *columns.features]
-        elif columns.variable is not None:
-            rest = [columns.variable, columns.value, *columns.static]
-        else:
-            schema = self.estimator.schema_
-            rest = [*columns_behind(schema.channels, schema.categories), *columns.static]
-        return tuple(name for name in dict.fromkeys([*first, *rest]) if name is not None)
+        return required_columns(self.estimator, self.columns)
 
     def from_records(self, records: Sequence[Mapping[str, Any]]) -> SeriesSet | EventSet:
         """A row for each record, counted from 1; what a record does not have is missing."""

@@ -53,7 +53,7 @@ class ServedModel:
     @property
     def numbers_per_series(self) -> bool:
         """Whether the model says one thing about a whole series: a class or a number."""
-        return self.task == "classification" or (self.task == "regression" and not self.estimator._in_time)
+        return bool(self.estimator._per_series)
 
     def parse_records(self, records: Sequence[Mapping[str, Any]]) -> SeriesSet | EventSet:
         """Series or sequences of JSON records in the columns of ``fit``.
