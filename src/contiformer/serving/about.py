@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from contiformer import __version__
 from contiformer.data.readers.categories import columns_behind
+from contiformer.estimators.model_card import facts_of, number_of_weights
 from contiformer.serving.answers import bands_of, kind_of_times
 from contiformer.serving.errors import JSONAnswer
 from contiformer.serving.limits import Limits
@@ -25,7 +26,6 @@ _EXAMPLE_TIMES: dict[str, list[Cell]] = {
     "dates with a time zone": ["2024-01-31T12:00:00Z", "2024-01-31T13:30:00Z"],
     "durations": ["00:00:00", "01:30:00"],
 }
-_COUNTS = (("trained on", "training_series"), ("validated on", "validation_series"))
 
 
 def router(models: Mapping[str, ServedModel], metrics: Metrics, limits: Limits) -> APIRouter:
@@ -67,7 +67,7 @@ def describe(model: ServedModel) -> ModelSchema:
         task=task,
         estimator=type(estimator).__name__,
         backbone=estimator.config_["backbone"],
-        weights=sum(weight.numel() for one in estimator.tasks_ for weight in one.parameters()),
+        weights=number_of_weights(estimator),
         columns=columns,
         channels=channels,
         time_kind=kind_of_times(estimator),
@@ -79,8 +79,8 @@ def describe(model: ServedModel) -> ModelSchema:
         quantiles=list(estimator.quantiles) if bands == "quantiles" else None,
         horizon=estimator.horizon if task == "forecasting" else None,
         step=estimator.step_ if task == "forecasting" else None,
-        facts={f"series {what}": str(estimator.metrics_.get(name, "?")) for what, name in _COUNTS} | estimator._facts(),
-        metrics=_numbers(estimator.metrics_.get("validation", {})),
+        facts=facts_of(estimator),
+        metrics=validation_metrics(estimator),
         data=None if model.data is None else len(model.data),
         example=_example(model, columns, channels),
     )
@@ -128,6 +128,8 @@ def _example(model: ServedModel, columns: list[ColumnSchema], channels: list[str
     return records
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float | None]:
+def validation_metrics(estimator: Any) -> dict[str, float | None]:
+    """Metrics on the validation series, None where one is not finite."""
+    metrics = estimator.metrics_.get("validation", {})
     found = {name: x for name, x in metrics.items() if isinstance(x, int | float)}
     return {name: x if math.isfinite(x) else None for name, x in found.items()}

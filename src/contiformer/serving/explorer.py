@@ -19,6 +19,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence
 from contiformer.data.series import Series
 from contiformer.estimators.model_card import facts_of, kept_weights, number_of_weights
+from contiformer.serving.about import validation_metrics
 from contiformer.serving.edited import (
     MOST_PARTS,
     Edited,
@@ -35,6 +36,7 @@ from contiformer.serving.edited import (
 from contiformer.serving.errors import JSONAnswer, ServingError
 from contiformer.serving.listing import Listing, Sort
 from contiformer.serving.models import ServedModel, find_model
+from contiformer.serving.predictions import Name
 from contiformer.serving.review import MOST, Aside, Review, review_of
 from contiformer.training.history import read_histories
 
@@ -48,7 +50,6 @@ _KINDS = {
 }
 #: Series that a pasted table may have.
 MOST_PASTED = 50
-Name = Annotated[str | None, Query(description="Of the model; may be left away where there is one.")]
 Layer = Literal["attribution", "attention"]
 Parts = Annotated[int, Query(ge=1, le=512)]
 Position = Annotated[int | None, Query(ge=0, le=100_000)]
@@ -177,7 +178,6 @@ def _add_files(page: APIRouter) -> None:
 async def _report(model: ServedModel, review: Review | None) -> dict[str, Any]:
     """Facts, metrics and learning curves of a model, and how it does on its data so far."""
     estimator = model.estimator
-    validation = {k: v for k, v in estimator.metrics_.get("validation", {}).items() if isinstance(v, int | float)}
     return {
         "facts": {
             "backbone": str(estimator.config_["backbone"]),
@@ -186,7 +186,7 @@ async def _report(model: ServedModel, review: Review | None) -> dict[str, Any]:
             **facts_of(estimator),
         },
         "notes": kept_weights(estimator),
-        "validation": _finite(validation),
+        "validation": validation_metrics(estimator),
         "meanings": estimator.metric_meanings(),
         "history": [[_finite(row) for row in rows] for rows in read_histories(model.run, lambda _: None)],
         "monitor": estimator.tasks_[0].monitor,
@@ -224,7 +224,7 @@ def _described(model: ServedModel) -> dict[str, Any]:
         "estimator": type(estimator).__name__,
         "count": None if model.data is None else len(model.data),
         "reviewed": MOST,
-        "columns": list(model.reader.wanted),
+        "columns": model.reader.wanted,
         "layers": layers_of(estimator),
     }
     if model.task == "events":
