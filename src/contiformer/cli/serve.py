@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +75,7 @@ def attach(app: FastAPI, data: str) -> None:
     problems: dict[str, DataError] = {}
     for model in models.values():
         try:
-            with warnings.catch_warnings():
-                found: Any = read_source(model.run, model.task).inputs(data, model.estimator)
+            found: Any = read_source(model.run, model.task).inputs(data, model.estimator)
         except DataError as error:
             problems[model.name] = error
             continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -12,7 +11,7 @@ from fastapi import FastAPI
 from contiformer import __version__
 from contiformer.data.events import EventSet
 from contiformer.data.series_set import SeriesSet
-from contiformer.serving import about, errors, predictions, streams
+from contiformer.serving import about, errors, explorer, predictions, streams
 from contiformer.serving.guards import LOOPBACK, BoundedBodies, Guarded, Observed
 from contiformer.serving.limits import Limits
 from contiformer.serving.metrics import Metrics
@@ -84,10 +83,7 @@ def create_app(
     app.include_router(about.router(models, metrics, limits))
     app.include_router(predictions.router(models, metrics))
     app.include_router(streams.router(models, metrics, limits))
-    if find_spec("contiformer.serving.explorer") is not None:
-        from contiformer.serving import explorer  # noqa: PLC0415
-
-        app.include_router(explorer.router(models))
+    app.include_router(explorer.router(models))
     # the last one is the outermost
     app.add_middleware(BoundedBodies, limits=limits)
     app.add_middleware(Guarded, hosts=None if hosts is None else tuple(hosts), token=token)
