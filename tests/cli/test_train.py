@@ -48,7 +48,7 @@ def _process(*words, **options):
 def test_run_prints_metrics_files_and_next_commands(classified):
     folder, _, result = classified
     assert re.search(r"accuracy\s*│\s*[\d.]+\s*│\s*[\d.]+", result.stdout)
-    for command in ("evaluate", "predict", "plot"):
+    for command in ("evaluate", "predict", "plot", "report", "explore"):
         assert f"contiformer {command} {folder}" in result.stdout
     saved = json.loads((folder / "config.json").read_text())
     assert saved["parameters"]["d_model"] == 8

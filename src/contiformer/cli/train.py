@@ -167,5 +167,6 @@ def _conclude(estimator: Any, start: Start, folder: Path) -> None:
     typer.echo(f"wrote {folder}: {', '.join(name for name in files if (folder / name).exists())}")
     at = " --at TIMES" if start.task == "interpolation" else ""
     next_steps = [f"contiformer evaluate {folder}"] if test is not None else []
-    next_steps += [f"contiformer predict {folder} --input FILE{at}", f"contiformer plot {folder}"]
+    next_steps += [f"contiformer predict {folder} --input FILE{at}"]
+    next_steps += [f"contiformer {name} {folder}" for name in ("plot", "report", "explore")]
     typer.echo("next: " + "\n      ".join(next_steps))
