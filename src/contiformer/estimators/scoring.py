@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from contiformer.data.errors import DataError
+from contiformer.data.errors import DataError, did_you_mean
 from contiformer.data.readers.categories import columns_behind
 from contiformer.data.readers.columns import Place
 from contiformer.estimators.event_tables import EventColumns, Events
@@ -61,6 +61,23 @@ def load_in_worker(run: str, expected: str) -> Learner:
     # several workers share the cores of a machine
     torch.set_num_threads(1)
     return Learner.load(Path(run))
+
+
+def scorer_on_workers(
+    run: Path | str, columns: Mapping[str, Any], question: Mapping[str, Any], there: Sequence[str]
+) -> tuple[Scorer, Callable[[], Scorer]]:
+    """A scorer of a table with the columns ``there``, and a function that makes the same one on a worker.
+
+    Raises:
+        DataError: a column is missing.
+    """
+    folder = str(Path(run).resolve())
+    expected = fingerprint(folder)
+    scorer = Scorer.of(Learner.load(Path(folder)), columns, **question)
+    for name in scorer.required:
+        if name not in there:
+            raise DataError(f"there is no column {name!r}", remedy=did_you_mean(name, there))
+    return scorer, lambda: Scorer.of(load_in_worker(folder, expected), columns, **question)
 
 
 def columns_of_run(estimator: Any, given: Mapping[str, Any]) -> Any:

@@ -7,10 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from contiformer.data.errors import DataError, did_you_mean
 from contiformer.data.readers.blocks import BLOCK_ROWS
-from contiformer.estimators.learner import Learner
-from contiformer.estimators.scoring import Scorer, fingerprint, load_in_worker
+from contiformer.estimators.scoring import scorer_on_workers
 
 _GROUP = "contiformer group"
 
@@ -51,15 +49,9 @@ def score(
         import ray  # noqa: PLC0415
     except ModuleNotFoundError:
         raise ModuleNotFoundError("Ray is an extra: pip install 'contiformer[ray]'") from None
-    folder, columns = str(Path(run).resolve()), {"id": id, "time": time, **columns}
-    question = {"at": at, "quantiles": quantiles, "n": n}
-    expected = fingerprint(folder)
-    scorer = Scorer.of(Learner.load(Path(folder)), columns, **question)
+    named, question = {"id": id, "time": time, **columns}, {"at": at, "quantiles": quantiles, "n": n}
+    scorer, on_worker = scorer_on_workers(run, named, question, dataset.columns())
     key = scorer.columns.id
-    there = dataset.columns()
-    for name in scorer.required:
-        if name not in there:
-            raise DataError(f"there is no column {name!r}", remedy=did_you_mean(name, there))
     parts = groups or 4 * max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def grouped(batch: Any) -> Any:
@@ -67,9 +59,8 @@ def score(
         return frame.with_columns((pl.col(key).hash() % parts).cast(pl.Int64).alias(_GROUP)).to_arrow()
 
     def answers(group: Any) -> Any:
-        here = Scorer.of(load_in_worker(folder, expected), columns, **question)
         rows = pl.DataFrame(pl.from_arrow(group)).drop(_GROUP).sort(key, maintain_order=True)
-        return pl.concat(here.stream([rows], block_rows)).to_arrow()
+        return pl.concat(on_worker().stream([rows], block_rows)).to_arrow()
 
     rows = dataset.select_columns(scorer.required).map_batches(grouped, batch_format="pyarrow")
     return rows.groupby(_GROUP, num_partitions=parts).map_groups(answers, batch_format="pyarrow")

@@ -8,12 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from contiformer.data.errors import DataError, did_you_mean
+from contiformer.data.errors import DataError
 from contiformer.data.readers.blocks import BLOCK_ROWS
 from contiformer.data.readers.columns import as_polars
 from contiformer.estimators.frames import as_pandas
-from contiformer.estimators.learner import Learner
-from contiformer.estimators.scoring import Scorer, fingerprint, load_in_worker
+from contiformer.estimators.scoring import Scorer, scorer_on_workers
 
 
 def score(
@@ -48,18 +47,12 @@ def score(
         >>> from contiformer.integrations import spark
         >>> risk = spark.score(session.read.parquet("stays"), "runs/mortality", id="patient")  # doctest: +SKIP
     """
-    folder, columns = str(Path(run).resolve()), {"id": id, "time": time, **columns}
-    question = {"at": at, "quantiles": quantiles, "n": n}
-    expected = fingerprint(folder)
-    scorer = Scorer.of(Learner.load(Path(folder)), columns, **question)
+    named, question = {"id": id, "time": time, **columns}, {"at": at, "quantiles": quantiles, "n": n}
+    scorer, on_worker = scorer_on_workers(run, named, question, df.columns)
     key = scorer.columns.id
-    for name in scorer.required:
-        if name not in df.columns:
-            raise DataError(f"there is no column {name!r}", remedy=did_you_mean(name, df.columns))
 
     def answers(batches: Iterator[Any]) -> Iterator[Any]:
-        here = Scorer.of(load_in_worker(folder, expected), columns, **question)
-        yield from map(as_pandas, here.stream(map(as_polars, batches), block_rows))
+        yield from map(as_pandas, on_worker().stream(map(as_polars, batches), block_rows))
 
     asked = df.select(*scorer.required)
     shuffled = asked.repartition(key) if partitions is None else asked.repartition(partitions, key)
