@@ -8,10 +8,9 @@ import httpx
 import pytest
 
 from contiformer.serving import Limits, create_app
-from contiformer.serving.batching import InferenceQueue
+from contiformer.serving.batching import InferenceQueue, collecting
 from contiformer.serving.errors import ServingError
 from contiformer.serving.metrics import Metrics
-from contiformer.serving.warned import collecting
 from tests.serving.conftest import URL
 from tests.serving.problems import of
 

@@ -12,11 +12,11 @@ from contiformer import __version__
 from contiformer.data.events import EventSet
 from contiformer.data.series_set import SeriesSet
 from contiformer.serving import about, errors, explorer, predictions, streams
+from contiformer.serving.batching import collecting
 from contiformer.serving.guards import LOOPBACK, BoundedBodies, Guarded, Observed
 from contiformer.serving.limits import Limits
 from contiformer.serving.metrics import Metrics
 from contiformer.serving.models import load_models
-from contiformer.serving.warned import collecting
 
 _DESCRIPTION = """Predictions of trained models for irregular time series.
 

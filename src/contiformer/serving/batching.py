@@ -1,11 +1,14 @@
-"""The queue of a model: one inference at a time, waiting requests with the same question in one batch."""
+"""The queue of a model: one inference at a time, requests with the same question in one batch; and their warnings."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -13,11 +16,11 @@ from typing import Any, TypeVar
 from contiformer.serving.errors import ServingError
 from contiformer.serving.limits import Limits
 from contiformer.serving.metrics import Metrics
-from contiformer.serving.warned import collected
 
 T = TypeVar("T")
 #: Answers of a job, one for each of its items, and the warnings that came with them.
 Answered = tuple[list[Any], list[str]]
+_CALLS = threading.local()
 
 
 @dataclass(eq=False)
@@ -152,3 +155,32 @@ def _answer_one(job: _Job) -> Answered | BaseException:
     except BaseException as error:
         # also a panic of a compiled library: it belongs to this request, not to the thread
         return error
+
+
+@contextmanager
+def collected() -> Iterator[list[str]]:
+    """The warnings of this thread within the block, in one line each, where :func:`collecting` is on."""
+    outer = getattr(_CALLS, "texts", None)
+    texts: list[str] = []
+    _CALLS.texts = texts
+    try:
+        yield texts
+    finally:
+        _CALLS.texts = outer
+
+
+@contextmanager
+def collecting() -> Iterator[None]:
+    """Give warnings to the call that they come from, and print none: they may hold data."""
+
+    def keep(message: Warning | str, *_: Any, **__: Any) -> None:
+        texts = getattr(_CALLS, "texts", None)
+        text = " ".join(str(message).split())
+        if texts is not None and text not in texts:
+            texts.append(text)
+
+    with warnings.catch_warnings():
+        # every time, not once: another client has not seen it
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = keep
+        yield

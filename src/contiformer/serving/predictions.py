@@ -16,12 +16,19 @@ from contiformer.data.conversion import TimeKind
 from contiformer.data.errors import DataError
 from contiformer.estimators.tables import asked_times, names_of
 from contiformer.serving.answers import Item, Question, answers, kind_of_times, lengths_of_parts
-from contiformer.serving.bodies import content_type, from_json, schema_in_openapi
+from contiformer.serving.batching import collected
 from contiformer.serving.errors import JSONAnswer, Problem, too_much
-from contiformer.serving.messages import AtAnswers, AtRequest, PredictAnswers, PredictRequest
+from contiformer.serving.messages import (
+    AtAnswers,
+    AtRequest,
+    PredictAnswers,
+    PredictRequest,
+    content_type,
+    from_json,
+    schema_in_openapi,
+)
 from contiformer.serving.metrics import Metrics
 from contiformer.serving.models import ServedModel, find_model
-from contiformer.serving.warned import collected
 
 Name = Annotated[str | None, Query(alias="model", description="Of the model; may be left out where there is one.")]
 Words = Annotated[str | None, Query(description="For CSV: separated by commas.")]

@@ -16,10 +16,17 @@ from contiformer.data.errors import DataError
 from contiformer.estimators.event_stream import EventStream
 from contiformer.estimators.tables import frame_functions
 from contiformer.serving.answers import as_text, finite, shown
-from contiformer.serving.bodies import content_type, from_json, schema_in_openapi
 from contiformer.serving.errors import JSONAnswer, Problem, ServingError, too_much
 from contiformer.serving.limits import Limits
-from contiformer.serving.messages import EventRequest, NextEvent, StreamIntensity, StreamState
+from contiformer.serving.messages import (
+    EventRequest,
+    NextEvent,
+    StreamIntensity,
+    StreamState,
+    content_type,
+    from_json,
+    schema_in_openapi,
+)
 from contiformer.serving.metrics import Metrics
 from contiformer.serving.models import ServedModel, find_model
 from contiformer.serving.predictions import Name, moments, split
