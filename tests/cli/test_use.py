@@ -188,4 +188,11 @@ def test_explain_as_a_picture(interpolated, table, tmp_path):
     assert result.stdout.strip() == str(tmp_path / "why.png")
     coarse = run(*words, "--most-parts", "2")
     assert "windows of up to 4 consecutive observations" in coarse.stderr
-    assert "at must be the time" in _error(run("explain", interpolated, "--input", table), 1)
+    assert "pass --at" in _error(run("explain", interpolated, "--input", table), 1)
+
+
+def test_explain_tells_limits_once(classified, table):
+    result = run("explain", classified[0], "--data", table, "--most-parts", "2")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("windows of up to") == 1
+    assert "following series" in result.stderr

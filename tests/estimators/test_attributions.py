@@ -14,7 +14,7 @@ from contiformer import Classifier, EventPredictor, Forecaster, Interpolator, Re
 from contiformer.backbones import BACKBONES, Capabilities
 from contiformer.data import Schema, Series, SeriesSet
 from contiformer.data.synthetic import hawkes_set
-from contiformer.estimators.explain import parts_of
+from contiformer.estimators.explain import one_of, parts_of
 from tests.estimators.problems import TINY, long_table, numbers
 
 OTHER = ("total", "whole", "rank")
@@ -312,6 +312,13 @@ def test_picture_has_a_panel_for_each_channel_in_order(tmp_path, X, classifier):
     assert "log-odds of 'a'" in figure.axes[-1].get_ylabel()
     assert len(told.plot(series=3, most=1).axes) == 2
     assert "1 of 2 channels" in told.plot(series=3, most=1).get_suptitle()
+
+
+def test_classes_of_true_and_false_are_named_in_any_case():
+    names = [one_of([False, True], target, "class") for target in (True, "True", "true")]
+    assert names == [(True, 1)] * 3
+    with pytest.raises(ValueError, match="there is no class 'TRUE'"):
+        one_of([False, "true"], "TRUE", "class")
 
 
 def test_wrong_questions_are_rejected(X, classifier, regressor, interpolator):

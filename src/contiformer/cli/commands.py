@@ -23,7 +23,7 @@ EXPECTED = (ValueError, OSError, ModuleNotFoundError, FloatingPointError, Memory
 # typer brings its own copy of click since 0.16, and uses the package before
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 _COLUMNS = ("id", "time", "type", "values", "variable", "value", "label", "static", "targets", "categorical")
-_NAMED_BY_ARGUMENT = (*_COLUMNS, "duplicates")
+_NAMED_BY_ARGUMENT = (*_COLUMNS, "duplicates", "at")
 
 
 class _ExitCodes:

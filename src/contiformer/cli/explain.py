@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,19 +61,28 @@ def explain(
         kind = estimator.time_kind_ if events else estimator.schema_.kind
         how["at"] = parse_times(at, estimator.columns_.id, estimator.columns_.time, kind=kind)
     steps = range(first, last, _TOGETHER)
-    tables = []
+    tables, notes = [], []
     hidden = len(steps) < 2 or not sys.stderr.isatty()
     for start in track(steps, "explaining", console=Console(stderr=True), transient=True, disable=hidden):
         some = slice(start, min(start + _TOGETHER, last))
         part = replace(data, data=data.data[some]) if events else data[some]
         told = estimator.explain(part, target=target, **how)
-        for text in told.notes:
-            note(text)
+        notes += told.notes
         if picture:
+            _tell(notes)
             told.plot(output)
             typer.echo(output)
             return
         tables.append(told.table())
     if not tables:
         raise DataError("there are no series", file=given, remedy="give at least one")
+    _tell(notes)
     write_table(pl.concat(tables), output)
+
+
+def _tell(notes: Sequence[str]) -> None:
+    """The first notes; those of further series say the same of other ids."""
+    for text in notes[:1]:
+        note(text)
+    if len(notes) > 1:
+        note(f"and so of the following series ({len(notes) - 1} more notes)")

@@ -240,7 +240,10 @@ def predict(
 def explain(
     run: Run,
     given: Annotated[
-        str, typer.Option("--input", metavar="FILE", help="Series in the columns of the run; answers are not needed.")
+        str,
+        typer.Option(
+            "--input", "--data", metavar="FILE", help="Series in the columns of the run; answers are not needed."
+        ),
     ],
     output: Annotated[
         Path | None,
@@ -267,7 +270,7 @@ def explain(
     time: Time = None,
     type: Type = None,
 ) -> None:
-    """What each observation adds to the answer: log-odds of a class, a predicted number or value, or next events.
+    """Contribution of each observation to the answer: log-odds of a class, a predicted number or value, or next events.
 
     [bold]Examples[/bold]
 

@@ -172,7 +172,12 @@ def one_of(known: Any, target: Any, what: str) -> tuple[Any, int]:
         target = names[0]
     if target is None:
         raise ValueError(f"target must name the {what} to explain, one of {', '.join(map(str, names))}")
-    found = [n for n, name in enumerate(names) if name == target or str(name) == str(target)]
+    # a table of true and false has them in lower case
+    found = [
+        n
+        for n, name in enumerate(names)
+        if name == target or str(name) == str(target) or (isinstance(name, bool) and str(name).lower() == target)
+    ]
     if not found:
         raise ValueError(f"there is no {what} {target!r}; {did_you_mean(str(target), map(str, names))}")
     return names[found[0]], found[0]

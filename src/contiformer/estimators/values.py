@@ -83,7 +83,7 @@ class ValueEstimator(Estimator):
     def _explained_times(self, at: Any, data: SeriesSet, form: Form) -> list[NDArray[np.float64]]:
         """The time of each series whose prediction is explained."""
         if at is None:
-            raise ValueError("at must be the time of the prediction to explain")
+            raise ValueError("at must be the time of the prediction to explain, which is missing: pass at=")
         return one_time(query_times(each_its_own(at, len(data)), data, form, self.columns_, self.schema_.kind))
 
     def _undo(self, values: NDArray[Any]) -> NDArray[Any]:
