@@ -65,6 +65,12 @@ def test_columns_without_data_are_refused(classified):
     assert "--label" in done.output
 
 
+def test_evaluate_refuses_columns_without_data(classified):
+    done = run("evaluate", classified[0], "--label", "kind")
+    assert done.exit_code == 2
+    assert "--data, which is missing" in " ".join(done.output.split())
+
+
 def test_events_have_no_labels(classified):
     done = run("explore", classified[0], "--data", "x.csv", "--type", "kind", "--no-browser")
     assert done.exit_code == 2

@@ -35,7 +35,7 @@ def test_wrong_usage_is_refused(quick, tmp_path):
     for words, problem in (
         (("--to", "tflite"), "'tflite' is none of onnx, pt2"),
         (("--to", "onnx", "--output", tmp_path / "model.pt2"), "has to end in .onnx"),
-        (("--to", "pt2", "--id", "who"), "it goes with --data"),
+        (("--to", "pt2", "--id", "who"), "--data, which is missing"),
     ):
         result = run("export", quick, *words)
         assert result.exit_code == 2, result.output

@@ -12,27 +12,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contiformer.cli.run_folder import load_run, read_source, refuse_options, tell_files
+from contiformer.cli.run_folder import load_run, read_given, read_source, refuse_without_data, tell_files
 from contiformer.data import DataError
 from contiformer.data.errors import printable
 
 
-def evaluate(
-    run: Path, data: str | None, as_json: bool, label: str | None, labels: Path | None, type: str | None, **columns: Any
-) -> None:
+def evaluate(run: Path, data: str | None, as_json: bool, **columns: Any) -> None:
     """Print the metrics on the test part of the run, or on other data."""
     estimator: Any = load_run(run)
     source = read_source(run, estimator.task_name)
     found: Any = None
     if data is not None:
-        if estimator.task_name == "events":
-            refuse_options(("--label", label), ("--labels", labels), why="events has no use for it.")
-            found = source.other(data, estimator, type=type, **columns)
-        else:
-            refuse_options(("--type", type), why=f"{estimator.task_name} has no use for it.")
-            path = None if labels is None else str(labels.resolve())
-            found = source.other(data, estimator, label=label, labels=path, **columns)
-    elif source.data:
+        found = read_given(run, estimator, data, answers=True, **columns)
+    else:
+        refuse_without_data(columns)
+    if data is None and source.data:
         if source.test is not None:
             tell_files(source)
         found = source.testing(estimator)

@@ -12,8 +12,8 @@ from typing import Any
 import typer
 
 from contiformer.cli.plot import shown_part
-from contiformer.cli.run_folder import note, read_source, refuse_options, refuse_unfinished
-from contiformer.cli.serve import require_server
+from contiformer.cli.run_folder import note, read_given, refuse_without_data
+from contiformer.cli.serve import application, require_server
 from contiformer.data import DataError
 from contiformer.estimators.event_tables import Events
 
@@ -25,14 +25,12 @@ _PATIENCE = 60
 def explore(run: Path, data: str | None, port: int, browser: bool, **columns: Any) -> None:
     """Serve the run on the loopback interface, and open the page."""
     require_server()
-    from contiformer.serving import create_app  # noqa: PLC0415
     from contiformer.serving.limits import Limits  # noqa: PLC0415
     from contiformer.serving.server import answer_requests, listen  # noqa: PLC0415
 
-    refuse_unfinished(run)
     bound = listen(_HOST, port)
     limits = Limits()
-    app = create_app([run], limits=limits)
+    app = application([run], None, limits=limits)
     model = next(iter(app.state.models.values()))
     model.data = explored_data(run, model.estimator, data, **columns)
     address = f"http://{_HOST}:{bound.getsockname()[1]}/"
@@ -44,29 +42,17 @@ def explore(run: Path, data: str | None, port: int, browser: bool, **columns: An
     answer_requests(app, bound, limits)
 
 
-def explored_data(
-    run: Path,
-    estimator: Any,
-    data: str | None,
-    label: str | None,
-    labels: Path | None,
-    type: str | None,
-    **columns: Any,
-) -> Any:
+def explored_data(run: Path, estimator: Any, data: str | None, **columns: Any) -> Any:
     """The series of a file, or those that ``run.json`` names: the test part, or else what was validated on.
 
     Returns:
         A SeriesSet or an EventSet; None where there are no data.
     """
     found: Any
-    if data is None:
-        refuse_options(
-            *(
-                (f"--{name}", value)
-                for name, value in {**columns, "label": label, "labels": labels, "type": type}.items()
-            ),
-            why="it says what is in --data, which is missing.",
-        )
+    if data is not None:
+        found = read_given(run, estimator, data, answers=False, **columns)
+    else:
+        refuse_without_data(columns)
         try:
             found, part = shown_part(run, estimator)
         except (DataError, OSError) as error:
@@ -74,16 +60,6 @@ def explored_data(
             return None
         if found is not None:
             note(f"showing the {part} part of the run")
-    elif estimator.task_name == "events":
-        refuse_options(("--label", label), ("--labels", labels), why="events has no use for it.")
-        found = read_source(run, "events").inputs(data, estimator, type=type, **columns)
-    else:
-        refuse_options(("--type", type), why=f"{estimator.task_name} has no use for it.")
-        source: Any = read_source(run, estimator.task_name)
-        if labels is None:
-            found = source.inputs(data, estimator, label=label, **columns)
-        else:
-            found = source.other(data, estimator, label=label, labels=str(labels.resolve()), **columns)
     return found.data if isinstance(found, Events) else found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from contiformer.cli.run_folder import load_run, note, read_source, refuse_options, tell_files
+from contiformer.cli.run_folder import load_run, note, read_source, refuse_without_data, tell_files
 from contiformer.data import DataError
 from contiformer.data.errors import printable
 from contiformer.integrations.export import LIMIT
@@ -25,7 +25,7 @@ def export(run: Path, to: str, output: Path | None, data: str | None, as_json: b
         raise typer.BadParameter(f"{path} has to end in .{to}.", param_hint="--output")
     estimator: Any = load_run(run)
     if data is None:
-        refuse_options(*((f"--{name}", value) for name, value in columns.items()), why="it goes with --data.")
+        refuse_without_data(columns)
     found, which = (None, "") if estimator.task_name == "events" else _series(run, estimator, data, columns)
     done = write(estimator, path, found, data=which)
     if as_json:

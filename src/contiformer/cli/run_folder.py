@@ -89,11 +89,40 @@ def read_source(folder: Path, task: str) -> SeriesSource | EventSource:
     return source_class(task)("") if start is None else start.source
 
 
+def read_given(
+    folder: Path,
+    estimator: Any,
+    data: str,
+    *,
+    answers: bool,
+    label: str | None,
+    labels: Path | None,
+    type: str | None,
+    **columns: Any,
+) -> Any:
+    """The series or sequences of a data set or file, with labels where it has them; ``answers``: it has to."""
+    source: Any = read_source(folder, estimator.task_name)
+    if estimator.task_name == "events":
+        refuse_options(("--label", label), ("--labels", labels), why="events has no use for it.")
+        return source.other(data, estimator, type=type, **columns)
+    refuse_options(("--type", type), why=f"{estimator.task_name} has no use for it.")
+    if labels is not None:
+        columns["labels"] = str(labels.resolve())
+    read = source.other if answers or labels is not None else source.inputs
+    return read(data, estimator, label=label, **columns)
+
+
 def refuse_options(*given: tuple[str, Any], why: str) -> None:
     """Refuse options that mean nothing for the model of a run."""
     for option, value in given:
         if value is not None:
             raise typer.BadParameter(why, param_hint=option)
+
+
+def refuse_without_data(columns: Mapping[str, Any]) -> None:
+    """Refuse names of columns that go with ``--data``, which is missing."""
+    options = ((f"--{name}", value) for name, value in columns.items())
+    refuse_options(*options, why="it says what is in --data, which is missing.")
 
 
 def refuse_other(folder: Path, saved: Start, now: Start) -> None:
