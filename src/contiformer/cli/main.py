@@ -132,14 +132,18 @@ def train(
     [bold]Examples[/bold]
 
       contiformer train classification --data BasicMotions --drop 0.3
-      contiformer train classification --data stays.csv --id patient --time hour --label died --test 0.2
-      contiformer train classification --data labs.csv --id stay --time hour --variable test --value result
-        --labels died.csv
+      contiformer train classification --data stays.csv --label died --test 0.2
+        --id patient --time hour
+      contiformer train classification --data labs.csv --labels died.csv
+        --id stay --time hour --variable test --value result
       contiformer train forecasting --data ILI --set horizon=36
-      contiformer train regression --data beds.parquet --id bed --time t --values x,y --targets load
-      contiformer train interpolation --data spirals --config small.yaml --set learning_rate=0.01
+      contiformer train regression --data beds.parquet --targets load
+        --id bed --time t --values x,y
+      contiformer train interpolation --data spirals --config small.yaml
+        --set learning_rate=0.01
       contiformer train events --data MIMIC-II --fold 2
-      contiformer train events --data orders.csv --id customer --time date --type product --test 0.2
+      contiformer train events --data orders.csv --test 0.2
+        --id customer --time date --type product
     """
     _run("train", locals())
 
@@ -227,11 +231,11 @@ def predict(
     [bold]Examples[/bold]
 
       contiformer predict runs/mortality --input new.csv --output risk.csv
-      contiformer predict runs/vitals --input new.csv --at 0:48:0.5 --output hourly.parquet
+      contiformer predict runs/vitals --input new.csv --at 0:48:0.5 --output a.csv
       contiformer predict runs/demand --input known.csv --quantiles 0.1,0.5,0.9
       contiformer predict runs/orders --input known.csv --n 5 --output next.csv
-      contiformer predict runs/mortality --input warehouse/ --output risk/ --shard 2/8
-      zcat stays.csv.gz | contiformer predict runs/mortality --input - --output - | head
+      contiformer predict runs/mortality --input all/ --output risk/ --shard 2/8
+      zcat stays.csv.gz | contiformer predict runs/mortality --input - | head
     """
     _run("predict", locals())
 
@@ -274,9 +278,9 @@ def explain(
 
     [bold]Examples[/bold]
 
-      contiformer explain runs/mortality --input new.csv --target died --output reasons.csv
-      contiformer explain runs/mortality --input new.csv --series p17 --output p17.png
-      contiformer explain runs/vitals --input new.csv --target pulse --at 12.5 --method gradients
+      contiformer explain runs/mortality --input new.csv --output why.csv
+      contiformer explain runs/mortality --input new.csv --series p17 --output a.png
+      contiformer explain runs/vitals --input new.csv --target pulse --at 12.5
     """
     _run("explain", locals())
 
