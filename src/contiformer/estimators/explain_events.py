@@ -104,7 +104,7 @@ def explain_events(
 
 
 def _history(one: EventSequence, name: Any, at: float | None) -> int:
-    """How many events the answer goes by."""
+    """The number of events before the explained time, or before the last event."""
     count = len(one) - 1 if at is None else int(np.searchsorted(one.times, at))
     if count < 2:
         before = "its last event" if at is None else f"{at:g}"

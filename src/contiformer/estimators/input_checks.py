@@ -84,7 +84,7 @@ def refuse_extreme(scaled: SeriesSet) -> None:
 
 
 def last_part(length: int, share: float, what: str, use: str = "validation") -> int:
-    """Where the last ``share`` of one series begins that is divided along time; both parts have two points or more."""
+    """The start of the last ``share`` of one series divided along time; both parts have two points or more."""
     border = length - max(2, round(share * length))
     if border < 2:
         remedy = f"give more, or several series (id= tells them apart), or separate {use} data"

@@ -164,7 +164,7 @@ class Learner(ABC):
 
     @abstractmethod
     def judged(self, X: Any, y: Any = None) -> list[Judged]:
-        """What the metrics of data with answers are computed from: a row for each series; one or all members."""
+        """Sums that the metrics of labelled data are computed from: a row for each series; one or all members."""
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """All metrics on data with answers."""

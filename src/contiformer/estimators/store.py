@@ -226,7 +226,7 @@ def _described(kind: type[Learner], config: Mapping[str, Any], sizes: Sizes) -> 
 
 
 def _by_member(named: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What belongs to ``member0.``, ``member1.`` and so on, by the names behind that."""
+    """The entries of ``member0.``, ``member1.`` and so on, without the prefix."""
     found: dict[str, dict[str, Any]] = {}
     for name, x in named.items():
         member, _, inner = name.partition(".")

@@ -111,7 +111,7 @@ def _largest(run: Runner, checked: list[Example], scales: Mapping[str, Any]) -> 
 
 
 def _scales(estimator: Any, graph: SeriesGraph) -> dict[str, Any]:
-    """What a difference of each output is measured by."""
+    """The scale of each output, which differences are divided by."""
     if not graph.asked:
         return {name: getattr(graph.tasks[0], "std", 1.0) for name in graph.outputs}
     std = graph.target_scale.std.numpy()

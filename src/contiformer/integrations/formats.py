@@ -58,7 +58,7 @@ def _running(pick: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, int]
 
 
 def _search(known: Tensor, asked: Tensor, *, right: bool = False) -> Tensor:
-    """How many of the sorted numbers come before each number, by comparisons."""
+    """The number of sorted numbers before each number, by comparisons."""
     known, asked = known.unsqueeze(-2), asked.unsqueeze(-1)
     return (known <= asked if right else known < asked).sum(-1)
 

@@ -69,7 +69,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a reader has to know, one sentence each; what stands before a colon is bold."""
+    """Findings, one sentence each; the words before a colon are bold."""
 
     sentences: tuple[str, ...]
 

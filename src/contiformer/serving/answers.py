@@ -21,7 +21,7 @@ from contiformer.estimators.event_tables import Events
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of every series; requests with equal questions go into one batch.
+    """The question to every series; requests with equal questions go into one batch.
 
     Attributes:
         about: "series": each as a whole (or at its own times, or over the horizon); "times": at the times of each item.
@@ -51,7 +51,7 @@ def schema_of_inputs(estimator: Any) -> Schema:
 
 
 def bands_of(estimator: Any) -> Literal["std", "quantiles"] | None:
-    """What a model says about the uncertainty of values."""
+    """The form of uncertainty that a model gives with values."""
     law = getattr(estimator, "law", None)
     return "std" if law == "gaussian" else "quantiles" if law == "quantiles" else None
 

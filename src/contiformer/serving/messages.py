@@ -79,7 +79,7 @@ class EventAnswer(BaseModel):
 
 
 class ClassCurveAnswer(BaseModel):
-    """What a classifier says of the observations until each time; null before the first."""
+    """Predictions of a classifier from the observations until each time; null before the first."""
 
     times: list[float | str]
     labels: list[Class | None]
@@ -87,7 +87,7 @@ class ClassCurveAnswer(BaseModel):
 
 
 class NumberCurveAnswer(BaseModel):
-    """What a regressor of one number says of the observations until each time; null before the first."""
+    """Predictions of a regressor of one number from the observations until each time; null before the first."""
 
     times: list[float | str]
     value: list[float | None]

@@ -33,7 +33,7 @@ class Counter:
 
 @dataclass
 class Histogram:
-    """How many observations are at most as large as each bound, for each set of labels."""
+    """Counts of observations up to each bound, for each set of labels."""
 
     name: str
     help: str

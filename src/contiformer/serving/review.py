@@ -84,7 +84,7 @@ class Review(ABC):
             self._task = asyncio.get_running_loop().create_task(self._pass())
 
     def progress(self) -> dict[str, Any]:
-        """How far the pass is, and what it measures."""
+        """Progress of the pass, and the meaning of its measure."""
         return {"done": self.done, "total": self.total, "error": self.error, "meaning": self.meaning}
 
     async def _pass(self) -> None:

@@ -57,7 +57,7 @@ class Task(nn.Module):
 
     @torch.no_grad()
     def judged(self, batches: Any) -> Judged:
-        """What :meth:`metrics` needs of all batches, a row for each series."""
+        """Sums that :meth:`metrics` needs, a row for each series."""
         self.eval()
         parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
         for batch in batches:
