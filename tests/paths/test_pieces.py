@@ -110,3 +110,17 @@ def test_basis_is_zero_in_the_slots_of_other_pieces():
     basis = evaluate_basis(Pieces(torch.tensor([[0.0, 1.0, 3.0]])), torch.tensor([[0.75, 2.0]]), 3)
     assert basis[0, 0].tolist() == [[1, 0.5, -0.5], [0, 0, 0]]
     assert basis[0, 1].tolist() == [[0, 0, 0], [1, 0, -1]]
+
+
+class _Cut(torch.nn.Module):
+    def forward(self, start, end):
+        return window_pieces(start, end, 1.0, 4, 4).edges
+
+
+def test_a_given_number_of_pieces_does_not_depend_on_values():
+    """Exporters need it: short windows must not be cut into fewer pieces."""
+    start = torch.zeros(2)
+    for end in (0.1, 3.0):
+        assert window_pieces(start, start + end, 1.0, 4, 4).count == 4
+    traced = torch.export.export(_Cut(), (start, start + 0.1)).module()
+    torch.testing.assert_close(traced(start, start + 3.0), _Cut()(start, start + 3.0))
