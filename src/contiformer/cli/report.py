@@ -64,6 +64,9 @@ def report(run: Path, output: Path | None) -> None:
     path = output or run / "report.html"
     check_output(path, (".html",))
     data, part = shown_part(run, estimator)
+    if data is not None and estimator._per_series:
+        # series without a label are not judged, and must not lend their names to others
+        data = estimator._answered(data, None)
     with TemporaryDirectory() as folder:
         page = page_to_html(list(_blocks(run, estimator, data, part, Path(folder))))
     write_text(path, page)
