@@ -1,13 +1,18 @@
-"""Hooks of the site's build: result files are part of it, and formulas become MathML, which needs no script."""
+"""Hooks of the site's build: result files are part of it, formulas become MathML, and search needs no network."""
 
+import os
 import re
 from html import unescape
 from pathlib import Path
 
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 _RESULTS = Path(__file__).parents[1] / "reproduction" / "results"
+# printed tables keep the names of their columns in one line
+os.environ["POLARS_TABLE_WIDTH"] = "160"
+_SHIM = "https://unpkg.com/iframe-worker/shim"
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -22,7 +27,7 @@ def on_files(files: Files, config: object, **_: object) -> None:
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Point links from places in the repository to places in the site."""
     markdown = re.sub(r"\]\(\.\./reproduction/results/?\)", "](results/report.md)", markdown)
-    markdown = markdown.replace("](../../docs/", "](../")
+    markdown = markdown.replace("](../../docs/", "](../").replace("<details>", '<details markdown="1">')
     return markdown.replace("](../reproduction/results/", "](results/")
 
 
@@ -33,3 +38,13 @@ def _mathml(match: re.Match[str]) -> str:
 def on_page_content(html: str, **_: object) -> str:
     """Replace LaTeX by MathML."""
     return _FORMULA.sub(_mathml, html)
+
+
+def on_post_page(output: str, page: Page, **_: object) -> str:
+    """Take the stand-in for search workers, which the theme would load from the network, from the site itself."""
+    return output.replace(_SHIM, "../" * page.url.count("/") + "assets/worker.js")
+
+
+def on_post_template(output: str, **_: object) -> str:
+    """The same for the page of missing addresses."""
+    return output.replace(_SHIM, "/assets/worker.js")

@@ -81,3 +81,16 @@ def test_formulas_are_drawn(site):
 
 def test_outputs_of_a_tutorial_are_shown(site):
     assert "AUROC 0." in (site / "start" / "first-model.html").read_text()
+
+
+def test_figures_and_tables_of_results_are_shown(site):
+    for page in ("tutorials/values-at-any-time", "tutorials/forecasting", "howto/explanations", "theory/cost"):
+        assert re.search(r'<figure class="run".*?<svg', (site / f"{page}.html").read_text(), flags=re.DOTALL), page
+    assert (site / "boards.html").read_text().count("<tr>") > 10
+
+
+def test_the_reference_has_defaults_and_commands_without_markup(site):
+    assert "label_smoothing" in (site / "reference" / "estimators.html").read_text()
+    text = (site / "reference" / "cli.html").read_text()
+    assert "contiformer export" in text
+    assert "[bold]" not in text
