@@ -110,3 +110,8 @@ def test_basis_is_zero_in_the_slots_of_other_pieces():
     basis = evaluate_basis(Pieces(torch.tensor([[0.0, 1.0, 3.0]])), torch.tensor([[0.75, 2.0]]), 3)
     assert basis[0, 0].tolist() == [[1, 0.5, -0.5], [0, 0, 0]]
     assert basis[0, 1].tolist() == [[0, 0, 0], [1, 0, -1]]
+
+
+def test_a_given_number_of_pieces_is_kept_where_one_would_do():
+    edges = window_pieces(torch.tensor([0.0]), torch.tensor([0.5]), 1.0, 4, 3).edges
+    assert edges.tolist() == [[0.0, 0.5, 0.5, 0.5]]
