@@ -124,3 +124,8 @@ def test_a_given_number_of_pieces_does_not_depend_on_values():
         assert window_pieces(start, start + end, 1.0, 4, 4).count == 4
     traced = torch.export.export(_Cut(), (start, start + 0.1)).module()
     torch.testing.assert_close(traced(start, start + 3.0), _Cut()(start, start + 3.0))
+
+
+def test_a_given_number_of_pieces_is_kept_where_one_would_do():
+    edges = window_pieces(torch.tensor([0.0]), torch.tensor([0.5]), 1.0, 4, 3).edges
+    assert edges.tolist() == [[0.0, 0.5, 0.5, 0.5]]

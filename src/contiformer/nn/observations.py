@@ -160,7 +160,11 @@ def _check_shapes(x: Tensor, times: Tensor, queries: Tensor | None, mask: Tensor
 
 def _plainly_sorted(times: Tensor, queries: Tensor | None, given: torch.dtype) -> bool:
     """Whether a look at all sequences at once shows that there is nothing to refuse, and no two times are tied."""
-    if times.shape[1] < 2 or not times.numel() or (queries is not None and not math.isfinite(float(queries.sum()))):
+    if (
+        times.shape[1] < 2
+        or not times.numel()
+        or (queries is not None and not math.isfinite(float(queries.detach().sum())))
+    ):
         return False
     clock = times.detach()
     spacing = torch.finfo(given if given.is_floating_point else times.dtype).eps
