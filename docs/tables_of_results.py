@@ -39,14 +39,24 @@ def speed() -> str:
     machine = document["machine"]
     lines = ["| batch x length, width | module | training | inference | peak memory |", "|---|---|---:|---:|---:|"]
     for row in document["rows"]:
-        # files of the first format have one row for each shape, of training only
-        name = row.get("contender", "ours")
-        training = row["training"]["ratio"] if row.get("training") else row.get("ratio_to_layer")
-        inference = row["inference"]["ratio"] if row.get("inference") else None
-        if training is None:
-            continue
+        name, training = row["contender"], row["training"]["ratio"]
+        inference = row["inference"]["ratio"] if row["inference"] else None
         shape = f"{row['batch']} x {row['length']}, {row['d_model']}"
         memory = "" if row["peak_mb"] is None else f"{row['peak_mb']:.0f} MB"
         second = "" if inference is None else f"{inference:.1f}"
         lines.append(f"| {shape} | {_MODULES.get(name, name)} | {training:.1f} | {second} | {memory} |")
     return "\n".join([*lines, "", f"{machine['cpu']}, {machine['threads']} threads, commit {machine['commit']}."])
+
+
+def serving() -> str:
+    """Table of the server's throughput and latency, beside calls of the estimator itself."""
+    document = json.loads((BENCHMARKS / "serving.json").read_text())
+    machine = document["machine"]
+    measured = {f"estimator, {name}": one for name, one in document["direct"].items()}
+    measured |= {f"server, {count} client(s)": one for count, one in document["clients"].items()}
+    lines = ["| | series per second | median | 99 % | errors |", "|---|---:|---:|---:|---:|"]
+    for name, one in measured.items():
+        times = f"{one['p50_ms']:.1f} ms | {one['p99_ms']:.1f} ms"
+        lines.append(f"| {name} | {one['series_per_second']:.0f} | {times} | {one['errors']} |")
+    place = f"{machine['cpu']}, {machine['threads']} thread(s), commit {machine['commit']}"
+    return "\n".join([*lines, "", f"{document['seconds']:.0f} seconds each; {place}."])
