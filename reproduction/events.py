@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from contiformer import EventPredictor
 from contiformer.data import EventSet, without_features
 from contiformer.data.catalog import EVENT_FOLDS, load_events
 from contiformer.data.synthetic import EventProcess
 from reproduction.experiments import (
+    STATIC_TWIN,
     Budget,
     Cell,
     Experiment,
@@ -23,12 +26,14 @@ from reproduction.experiments import (
     Protocol,
     best_epoch,
     configuration,
+    model_options,
     not_here,
 )
 
 #: Cheap sets first.
 DATA = ("MIMIC-II", "Neonate", "Synthetic", "Taxi", "StackOverflow", "BookOrder")
-#: Backbones of EventPredictor; behind a colon another intensity than the backbone's own.
+#: Backbones of EventPredictor; behind a colon another intensity than the backbone's own, or "static". "thp" is the
+#: encoder of the Transformer Hawkes Process, which sees no waits; "transformer" is given all that ContiFormer is.
 MODELS = (
     "contiformer",
     "hp",
@@ -41,7 +46,13 @@ MODELS = (
     "ode_rnn",
     "mtan",
     "contiformer:thp",
+    STATIC_TWIN,
+    f"{STATIC_TWIN}:thp",
+    "transformer:thp",
+    "transformer:hazard",
+    "thp:hazard",
     "gru_dt:hazard",
+    "mtan:hazard",
 )
 SEEDS_OF_ONE_FOLD = (0, 1, 2)
 #: Of the protocol of all experiments on events, which share trainings.
@@ -54,6 +65,7 @@ METRICS = (
     Metric("log_likelihood", "log-likelihood", "max"),
     Metric("accuracy", "accuracy", "max"),
     Metric("rmse", "RMSE", "min", ".4g"),
+    Metric("authors_log_likelihood", "log-likelihood by the authors' score", "max"),
 )
 
 
@@ -94,8 +106,8 @@ def _twins(cell: Cell) -> list[Cell]:
 
 def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """``EventPredictor(backbone=...)`` with its defaults."""
-    backbone, _, intensity = cell.model.partition(":")
-    return train(cell, {"backbone": backbone, "intensity": intensity or "auto"}, budget, verbose)
+    options, intensity = model_options(cell.model)
+    return train(cell, {**options, "intensity": intensity[0] if intensity else "auto"}, budget, verbose)
 
 
 def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int, *, first: int | None = None) -> Outcome:
@@ -116,6 +128,7 @@ def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int, *, 
         best = best_epoch(model.history_, "log_likelihood", "max") if model.history_ else last
         metrics = {name: best[name] for name in last if name in best}
         metrics["last_log_likelihood"] = last["log_likelihood"]
+    metrics["authors_log_likelihood"] = log_likelihood(model, test, score="authors")
     details = {
         "validation": model.metrics_["validation"],
         "epochs": model.metrics_["epochs"],
@@ -126,6 +139,21 @@ def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int, *, 
     if first is not None:
         details["first_events"] = first
     return Outcome(metrics | truth, configuration(model), details)
+
+
+def log_likelihood(model: EventPredictor, data: EventSet, *, score: Literal["events", "authors"] = "events") -> float:
+    """Mean log-likelihood, of sequences with at least two events.
+
+    Args:
+        model: a fitted one.
+        data: sequences, of N events each, of which the first is given and N - 1 are scored.
+        score: "events": the sum over all sequences by the number of scored events. "authors": as the authors' released
+            code prints it, each sequence by N, and the mean over sequences.
+    """
+    scored = data.lengths > 1
+    sums = np.asarray(model.log_likelihood(data), dtype=np.float64)[scored]
+    lengths = data.lengths[scored]
+    return float((sums / lengths).mean()) if score == "authors" else float(sums.sum() / (lengths - 1).sum())
 
 
 @lru_cache(maxsize=1)

@@ -21,6 +21,10 @@ Protocol = Literal["honest", "paper"]
 Budget = Literal["full", "quick"]
 Metrics = dict[str, float]
 
+#: Behind a colon in the name of a model: ContiFormer with static scores and values, all else equal.
+STATIC = "static"
+#: ContiFormer's control in every table.
+STATIC_TWIN = f"contiformer:{STATIC}"
 #: Parameters of an estimator that do not decide what is learned.
 _ELSEWHERE = ("run_dir", "verbose", "num_workers", "accelerator", "devices", "num_nodes")
 
@@ -211,6 +215,23 @@ def configuration(model: Learner) -> dict[str, Any]:
     """
     options = {**model.to_options(), "backbone_options": model.config_["backbone_options"]}
     return {name: value for name, value in options.items() if name not in _ELSEWHERE}
+
+
+def model_options(model: str) -> tuple[dict[str, Any], list[str]]:
+    """Parameters of an estimator for the name of a model, and the words behind its colons that the table explains.
+
+    Example:
+        >>> from reproduction.experiments import model_options
+        >>> model_options("mtan:hazard")
+        ({'backbone': 'mtan'}, ['hazard'])
+        >>> model_options("contiformer:static")[0]["backbone_options"]
+        {'continuous_scores': False, 'continuous_values': False}
+    """
+    backbone, *words = model.split(":")
+    if STATIC not in words:
+        return {"backbone": backbone}, words
+    static = {"continuous_scores": False, "continuous_values": False}
+    return {"backbone": backbone, "backbone_options": static}, [word for word in words if word != STATIC]
 
 
 def best_epoch(history: Sequence[Metrics], key: str, better: Literal["max", "min"]) -> Metrics:
