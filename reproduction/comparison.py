@@ -119,9 +119,9 @@ class Comparison:
 
 
 def comparisons(results: Results, metric: Metric) -> list[Comparison]:
-    """Our model against each other one."""
+    """Our model against each other one, variants too."""
     ours, found = results.experiment.ours, []
-    for rival in results.ranked_models(metric):
+    for rival in results.models:
         places = results.common_places([ours, rival], metric) if rival != ours else []
         if not places:
             continue

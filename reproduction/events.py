@@ -99,6 +99,12 @@ def significance_grid(protocol: Protocol) -> list[Cell]:
     ]
 
 
+def _ablation(cell: Cell) -> list[Cell]:
+    """The static twin with THP's intensity is a variant of the ablation of attention."""
+    same = cell.model == f"{STATIC_TWIN}:thp"
+    return [replace(cell, table="attention", model="static scores, static values")] if same else []
+
+
 def _twins(cell: Cell) -> list[Cell]:
     """Cells of the table with the same fold and seed."""
     return [replace(cell, table="events")]
@@ -183,6 +189,7 @@ EXPERIMENT = Experiment(
     run=run,
     version=VERSION,
     absent=not_here,
+    twins=_ablation,
     repeats=True,
     note=(
         "Honest likelihoods: an event is scored by what was known before it. Numbers of the paper on Synthetic are of "

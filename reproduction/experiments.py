@@ -23,8 +23,14 @@ Metrics = dict[str, float]
 
 #: Behind a colon in the name of a model: ContiFormer with static scores and values, all else equal.
 STATIC = "static"
+#: Behind a colon: trained as published, not by our recipe.
+PUBLISHED = "published"
 #: ContiFormer's control in every table.
 STATIC_TWIN = f"contiformer:{STATIC}"
+CONTROLS_NOTE = (
+    f"Controls, which the paper does not have: {STATIC_TWIN} is ContiFormer with static scores and values, all else "
+    "equal, transformer:control a plain Transformer by ContiFormer's recipe."
+)
 #: Parameters of an estimator that do not decide what is learned.
 _ELSEWHERE = ("run_dir", "verbose", "num_workers", "accelerator", "devices", "num_nodes")
 

@@ -9,12 +9,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.recipes import fit_spirals, spiral_errors, spiral_splits
+from benchmarks.recipes import SPIRALS_OWN_OPTIONS, fit_spirals, spiral_errors, spiral_splits
 from contiformer import Interpolator
 from contiformer.plots import BLUE, INK, ORANGE, new_figure, save
-from reproduction.experiments import Budget, Cell, Experiment, Metric, Outcome, Protocol, configuration
+from reproduction.experiments import (
+    CONTROLS_NOTE,
+    STATIC_TWIN,
+    Budget,
+    Cell,
+    Experiment,
+    Metric,
+    Outcome,
+    Protocol,
+    configuration,
+    model_options,
+)
 
-MODELS = ("contiformer", "transformer", "neural_ode", "latent_ode", "latent_ode_rnn", "neural_cde")
+MODELS = (
+    *("contiformer", "transformer", "neural_ode", "latent_ode", "latent_ode_rnn", "neural_cde"),
+    *(STATIC_TWIN, "transformer:control"),
+)
 ALPHAS = ("0.02", "0.2", "2")
 SEEDS = (0, 1, 2)
 QUICK: dict[str, Any] = {"min_steps": 60}
@@ -36,8 +50,13 @@ def grid(protocol: Protocol) -> list[Cell]:
 
 
 def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
-    """``Interpolator(backbone=...)`` by the recipe of the spirals."""
-    return train(cell, cell.model, budget, verbose)
+    """``Interpolator(backbone=...)`` by the recipe of the spirals; ContiFormer's controls by its own."""
+    options, control = model_options(cell.model)
+    own = SPIRALS_OWN_OPTIONS["contiformer"]
+    if static := options.get("backbone_options"):
+        return train(cell, "contiformer", budget, verbose, backbone_options=own["backbone_options"] | static)
+    matched = {name: own[name] for name in ("n_layers", "learning_rate")} if control else {}
+    return train(cell, options["backbone"], budget, verbose, **matched)
 
 
 def train(cell: Cell, backbone: str, budget: Budget, verbose: int, **changes: Any) -> Outcome:
@@ -135,7 +154,7 @@ EXPERIMENT = Experiment(
     ),
     grid=grid,
     run=run,
-    note="Errors are distances in the plane, curves lie in the unit box, as in the authors' script.",
+    note=f"Errors are distances in the plane, curves lie in the unit box, as in the authors' script. {CONTROLS_NOTE}",
 )
 FIGURE = Experiment(
     name="fig-spirals",

@@ -14,6 +14,8 @@ from contiformer.data.catalog import drop_points, load_uea
 from contiformer.plots import Entry, Sheet
 from reproduction.comparison import spread
 from reproduction.experiments import (
+    CONTROLS_NOTE,
+    STATIC_TWIN,
     Budget,
     Cell,
     Experiment,
@@ -22,6 +24,7 @@ from reproduction.experiments import (
     Protocol,
     best_epoch,
     configuration,
+    model_options,
     not_here,
 )
 from reproduction.results import Place, Results
@@ -50,7 +53,10 @@ DATA = (
     "PEMS-SF",
     "SelfRegulationSCP1",
 )
-MODELS = ("contiformer", "tst", "mtan", "s5", "gru_d", "gru_dt", "ode_rnn", "cadn", "neural_cde")
+MODELS = (
+    *("contiformer", "tst", "mtan", "s5", "gru_d", "gru_dt", "ode_rnn", "cadn", "neural_cde"),
+    *(STATIC_TWIN, "transformer:control"),
+)
 DROPS = (30, 50, 70)
 SEEDS = (0, 1, 2)
 QUICK: dict[str, Any] = {"min_steps": 120, "epochs": 8}
@@ -76,7 +82,7 @@ def grid(protocol: Protocol) -> list[Cell]:
 
 def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """``Classifier(backbone=...)`` with its defaults, the same for all models."""
-    return train(cell, {"backbone": cell.model}, budget, verbose)
+    return train(cell, model_options(cell.model)[0], budget, verbose)
 
 
 def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int) -> Outcome:
@@ -145,7 +151,7 @@ EXPERIMENT = Experiment(
     run=run,
     version=VERSION,
     absent=not_here,
-    note="All models are trained by one recipe, Classifier(backbone=...) with its defaults.",
+    note=f"All models are trained by one recipe, Classifier(backbone=...) with its defaults. {CONTROLS_NOTE}",
     protocols=("honest", "paper"),
     further_sheets=minirocket_sheets,
 )

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.recipes import plane_errors
+from contiformer import EventPredictor
+from contiformer.data import EventSequence, EventSet
 from contiformer.data.catalog import storage
 from contiformer.data.synthetic import hawkes_set, oscillator_set
 from contiformer.nn import attention
@@ -31,10 +33,10 @@ def test_cells_are_different_and_have_different_files(name):
 
 
 def test_sizes_of_the_grids():
-    assert len(uea.EXPERIMENT.grid("honest")) == 20 * 3 * 9 * 3
+    assert len(uea.EXPERIMENT.grid("honest")) == 20 * 3 * 11 * 3
     assert len(events.EXPERIMENT.grid("honest")) == len(events.MODELS) * (4 + 4 + 5 + 5 + 5 + 3)
     assert len(events.SIGNIFICANCE.grid("honest")) == 10 * 2 * 7
-    assert len(spirals.EXPERIMENT.grid("honest")) == 3 * 3 * 6
+    assert len(spirals.EXPERIMENT.grid("honest")) == 3 * 3 * 8
     assert {cell.seed for cell in events.EXPERIMENT.cells(datasets=["Taxi"])} == {0, 1, 2}
     assert {cell.setting for cell in events.EXPERIMENT.cells(datasets=["Neonate"])} == {
         f"fold{n}" for n in (1, 2, 3, 4)
@@ -92,6 +94,61 @@ def test_a_cell_of_events(monkeypatch, protocol):
     assert outcome.configuration["intensity"] == "thp"
     if protocol == "paper":
         assert outcome.metrics["log_likelihood"] >= outcome.metrics["last_log_likelihood"] - 1e-6
+
+
+def test_the_authors_score_divides_by_all_events_and_averages_over_sequences():
+    class Model:
+        def log_likelihood(self, data):
+            return [-3.0, 0.0, -12.0]
+
+    short = EventSequence(times=np.arange(2.0), types=np.zeros(2, int))
+    single = EventSequence(times=np.arange(1.0), types=np.zeros(1, int))
+    long = EventSequence(times=np.arange(13.0), types=np.zeros(13, int))
+    data = EventSet([short, single, long], type_names=("a",))
+    assert events.log_likelihood(Model(), data) == pytest.approx(-15 / (1 + 12))
+    assert events.log_likelihood(Model(), data, score="authors") == pytest.approx((-3 / 2 - 12 / 13) / 2)
+
+
+def test_the_score_by_events_is_that_of_evaluate():
+    data = hawkes_set(6, end=10.0, seed=3)
+    model = EventPredictor("hp", min_steps=2, epochs=1, verbose=0).fit(data)
+    assert events.log_likelihood(model, data) == pytest.approx(model.evaluate(data)["log_likelihood"], rel=1e-5)
+
+
+def _controls(options):
+    """What a configuration has besides the switches of continuity."""
+    own = dict(options["backbone_options"])
+    switches = own.pop("continuous_scores", True), own.pop("continuous_values", True)
+    return switches, {**options, "backbone_options": own}
+
+
+def test_the_static_twin_differs_in_the_two_switches_alone(small_series, monkeypatch):
+    data = hawkes_set(6, end=4.0, seed=3)
+    monkeypatch.setattr(events, "parts", lambda name, fold: (data, data, data, {}))
+    monkeypatch.setattr(events, "QUICK", {"min_steps": 2, "epochs": 1, "d_model": 8})
+    monkeypatch.setattr(spirals, "QUICK", {"min_steps": 2})
+    monkeypatch.setattr(pendulum, "pendulum_splits", partial(pendulum.pendulum_splits, (8, 4, 4)))
+    monkeypatch.setattr(pendulum, "QUICK", {"epochs": 1, "min_steps": 1, "d_model": 8})
+    places = {
+        uea: ("uea", "Libras", "drop30"),
+        spirals: ("spirals", "spirals", "alpha2"),
+        pendulum: ("pendulum", "pendulum", "default"),
+        events: ("events", "Neonate", "fold1"),
+    }
+    for table, place in places.items():
+        ours, twin = (
+            _controls(table.run(Cell(*place, model, 0), "quick", 0).configuration)
+            for model in ("contiformer", experiments.STATIC_TWIN)
+        )
+        assert ours == ((True, True), twin[1])
+        assert twin[0] == (False, False)
+
+
+def test_the_control_of_the_spirals_has_contiformer_s_rate_and_layers(monkeypatch):
+    monkeypatch.setattr(spirals, "QUICK", {"min_steps": 2, "d_model": 8})
+    found = spirals.run(Cell("spirals", "spirals", "alpha2", "transformer:control", 0), "quick", 0).configuration
+    assert found["backbone"] == "transformer"
+    assert (found["learning_rate"], found["n_layers"]) == (0.01, 2)
 
 
 @pytest.mark.parametrize("table", ablations.VARIANTS)
