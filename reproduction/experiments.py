@@ -192,6 +192,7 @@ EXPERIMENTS: dict[str, str] = {
     "headwise": "headwise:EXPERIMENT",
     "dropout": "ablations:DROPOUT",
     "time-normalisation": "ablations:TIME_NORMALISATION",
+    "continuity": "continuity:EXPERIMENT",
     "theorem": "theorem:EXPERIMENT",
     "fig-spirals": "spirals:FIGURE",
     "fig-attention": "fig_attention:EXPERIMENT",

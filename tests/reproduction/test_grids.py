@@ -111,7 +111,7 @@ def test_the_authors_score_divides_by_all_events_and_averages_over_sequences():
 
 def test_the_score_by_events_is_that_of_evaluate():
     data = hawkes_set(6, end=10.0, seed=3)
-    model = EventPredictor("hp", min_steps=2, epochs=1, verbose=0).fit(data)
+    model = EventPredictor.from_options(backbone="hp", min_steps=2, epochs=1, verbose=0).fit(data)
     assert events.log_likelihood(model, data) == pytest.approx(model.evaluate(data)["log_likelihood"], rel=1e-5)
 
 
