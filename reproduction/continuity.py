@@ -261,7 +261,7 @@ EXPERIMENT = Experiment(
     note=(
         f"Not in the paper. {TRAINING} curves to learn from, {VALIDATION} to choose by, {TEST} to be judged on, "
         "generated for each seed; errors against the true curve in standard deviations of a channel. All models by "
-        f"one recipe, Interpolator(backbone=...) with {RECIPE['min_steps']} steps. {STATIC_TWIN} is ContiFormer with static scores "
-        "and values, all else equal."
+        f"one recipe, Interpolator(backbone=...) with {RECIPE['min_steps']} steps. {STATIC_TWIN} is ContiFormer with "
+        "static scores and values, all else equal."
     ),
 )

@@ -16,6 +16,7 @@ from contiformer import EventPredictor
 from contiformer.data import EventSet, without_features
 from contiformer.data.catalog import EVENT_FOLDS, load_events
 from contiformer.data.synthetic import EventProcess
+from contiformer.plots import Entry, Sheet
 from reproduction.experiments import (
     STATIC_TWIN,
     Budget,
@@ -29,6 +30,7 @@ from reproduction.experiments import (
     model_options,
     not_here,
 )
+from reproduction.results import Results
 
 #: Cheap sets first.
 DATA = ("MIMIC-II", "Neonate", "Synthetic", "Taxi", "StackOverflow", "BookOrder")
@@ -54,6 +56,17 @@ MODELS = (
     "gru_dt:hazard",
     "mtan:hazard",
 )
+#: Encoders with THP's intensity and with ours: the names of both models.
+CROSSED = {
+    "contiformer": ("contiformer:thp", "contiformer"),
+    STATIC_TWIN: (f"{STATIC_TWIN}:thp", STATIC_TWIN),
+    "transformer": ("transformer:thp", "transformer:hazard"),
+    "thp": ("thp", "thp:hazard"),
+    "gru_dt": ("gru_dt", "gru_dt:hazard"),
+    "mtan": ("mtan", "mtan:hazard"),
+}
+#: ``events-short``: so many events of every sequence of BookOrder, which has up to 500.
+SHORT_DATA, SHORT_EVENTS = "BookOrder", 30
 SEEDS_OF_ONE_FOLD = (0, 1, 2)
 #: Of the protocol of all experiments on events, which share trainings.
 VERSION = 1
@@ -99,6 +112,16 @@ def significance_grid(protocol: Protocol) -> list[Cell]:
     ]
 
 
+def short_grid(protocol: Protocol) -> list[Cell]:
+    """The crossed models, fold by fold."""
+    return [
+        Cell("events-short", SHORT_DATA, f"fold{fold}", model, seed, protocol)
+        for fold, seed in repeats(SHORT_DATA)
+        for models in CROSSED.values()
+        for model in models
+    ]
+
+
 def _ablation(cell: Cell) -> list[Cell]:
     """The static twin with THP's intensity is a variant of the ablation of attention."""
     same = cell.model == f"{STATIC_TWIN}:thp"
@@ -113,7 +136,8 @@ def _twins(cell: Cell) -> list[Cell]:
 def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """``EventPredictor(backbone=...)`` with its defaults."""
     options, intensity = model_options(cell.model)
-    return train(cell, {**options, "intensity": intensity[0] if intensity else "auto"}, budget, verbose)
+    first = SHORT_EVENTS if cell.table == "events-short" else None
+    return train(cell, {**options, "intensity": intensity[0] if intensity else "auto"}, budget, verbose, first=first)
 
 
 def train(cell: Cell, options: dict[str, Any], budget: Budget, verbose: int, *, first: int | None = None) -> Outcome:
@@ -181,6 +205,41 @@ def true_log_likelihood(data: EventSet) -> float:
     return sum(process.log_likelihood(one) for one in data) / int(data.lengths.sum() - len(data))
 
 
+def crossed_sheets(results: Results) -> list[Sheet]:
+    """Encoders against intensities, over the repeats that all models of a data set's table have."""
+    results = results.comparable
+    metric, sheets = results.experiment.metrics[0], []
+    for place in results.places:
+        there = {
+            encoder: pair
+            for encoder, pair in CROSSED.items()
+            if all(results.values(place, model, metric) for model in pair)
+        }
+        found = results.common(place, [model for pair in there.values() for model in pair], metric)
+        if len(there) < 2 or not found:
+            continue
+        n = len(next(iter(found.values())))
+        means = {encoder: [float(np.mean(found[model])) for model in pair] for encoder, pair in there.items()}
+        rows = [*means.items(), ("mean", list(np.mean(list(means.values()), axis=0)))]
+        best = np.max(list(means.values()), axis=0)
+        lines = tuple(
+            (
+                Entry(encoder),
+                *(Entry(f"{x:{metric.form}}", strong=bool(x == top)) for x, top in zip(both, best, strict=True)),
+                Entry(f"{both[1] - both[0]:+{metric.form}}"),
+            )
+            for encoder, both in rows
+        )
+        spans = [max(column) - min(column) for column in zip(*means.values(), strict=True)]
+        note = (
+            f"Means over {n} {'repeat' if n == 1 else 'repeats'} that all have. From the worst encoder to the best: "
+            f"{spans[0]:{metric.form}} with THP's intensity, {spans[1]:{metric.form}} with hazard."
+        )
+        heads = ("encoder", "THP's intensity", "hazard", "gain of hazard")
+        sheets.append(Sheet(f"{place[0]}: {metric.label} by encoder and intensity", heads, lines, notes=(note,)))
+    return sheets
+
+
 EXPERIMENT = Experiment(
     name="events",
     title="Event sequences: log-likelihood per event, accuracy of the type, error of the time",
@@ -197,6 +256,16 @@ EXPERIMENT = Experiment(
         "compared with ours, see docs/events.md."
     ),
     protocols=("honest", "paper"),
+    further_sheets=crossed_sheets,
+)
+SHORT = replace(
+    EXPERIMENT,
+    name="events-short",
+    title=f"Event sequences: encoders and intensities crossed, first {SHORT_EVENTS} events of each sequence",
+    grid=short_grid,
+    twins=lambda cell: (),
+    note=f"Not in the paper. Of every sequence in train, dev and test part the first {SHORT_EVENTS} events.",
+    protocols=("honest",),
 )
 SIGNIFICANCE = replace(
     EXPERIMENT,
@@ -205,4 +274,5 @@ SIGNIFICANCE = replace(
     grid=significance_grid,
     twins=_twins,
     protocols=("honest",),
+    further_sheets=lambda results: [],
 )

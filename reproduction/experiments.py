@@ -179,6 +179,7 @@ EXPERIMENTS: dict[str, str] = {
     "spirals": "spirals:EXPERIMENT",
     "uea": "uea:EXPERIMENT",
     "events": "events:EXPERIMENT",
+    "events-short": "events:SHORT",
     "events-significance": "events:SIGNIFICANCE",
     "forecasting": "forecasting:EXPERIMENT",
     "pendulum": "pendulum:EXPERIMENT",

@@ -31,7 +31,7 @@ from reproduction.experiments import (
 )
 
 #: Set and number of events of ``step-size-short``.
-SHORT_DATA, SHORT_EVENTS, QUICK_SHORT_EVENTS = "BookOrder", 30, 10
+SHORT_DATA, SHORT_EVENTS, QUICK_SHORT_EVENTS = events.SHORT_DATA, events.SHORT_EVENTS, 10
 STEPS = {name: options["backbone_options"]["step_size"] for name, options in ablations.STEPS.items()}
 FOLD = 1
 #: ``step-size-scores`` scores so many sequences of the test part, of each the first so many events.

@@ -16,6 +16,7 @@ from contiformer.nn import attention
 from reproduction import ablations, events, experiments, headwise, pendulum, spirals, step_size, theorem, uea
 from reproduction.experiments import Cell, _not_here, best_epoch, not_here
 from reproduction.paper import printed
+from reproduction.results import Results
 from reproduction.running import run_cells
 from reproduction.store import Store
 
@@ -295,3 +296,22 @@ def test_a_set_of_which_a_file_is_missing_is_no_data(tmp_path: Path, monkeypatch
     assert not_here(cell) is None
     assert not_here(replace(cell, data="Synthetic")) is None
     _not_here.cache_clear()
+
+
+def test_crossed_models_are_compared_over_the_repeats_that_all_have(tmp_path):
+    store = Store(tmp_path)
+    values = {"fold1": {"thp": -3.0, "thp:hazard": -1.0, "gru_dt": -2.5, "gru_dt:hazard": -0.9}, "fold2": {"thp": 9.0}}
+    for fold, models in values.items():
+        for model, value in models.items():
+            row = {"version": 1, "metrics": {"log_likelihood": value}, "details": {}, "budget": "full"}
+            machine = {"commit": "a", "date": "2026-01-01"}
+            cell = Cell("events", "MIMIC-II", fold, model, 0)
+            store.write(cell, {**row, "configuration": {}, "seconds": 1.0, "machine": machine})
+    (sheet,) = events.crossed_sheets(Results.read(events.EXPERIMENT, "honest", store))
+    said = {line[0].text: [entry.text for entry in line[1:]] for line in sheet.lines}
+    assert said == {
+        "thp": ["-3.0000", "-1.0000", "+2.0000"],
+        "gru_dt": ["-2.5000", "-0.9000", "+1.6000"],
+        "mean": ["-2.7500", "-0.9500", "+1.8000"],
+    }
+    assert "0.5000 with THP's intensity, 0.1000 with hazard" in sheet.notes[0]
