@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812
 
-from contiformer.backbones.cru import CRU, Belief, FastTransition, Transition, flow_and_noise, moved
+from contiformer.backbones.cru import CRU, Belief, Transition, flow_and_noise
 from contiformer.backbones.recurrence import Rows
 from contiformer.backbones.s5 import S5, LinearSystem, hippo_eigenvectors, linear_scan
 from contiformer.data import Series, collate
@@ -198,19 +198,6 @@ def test_flow_and_noise_are_those_of_the_matrix_exponential():
         assert largest(one_noise - exact_noise) < 1e-9 * (1 + largest(exact_noise))
 
 
-def test_the_fast_transition_is_the_slow_one_with_the_same_matrix():
-    torch.manual_seed(0)
-    fast, half = FastTransition(6, 3).double(), 3
-    law = Belief(normal(4, 6), 1 + torch.rand(4, half).double(), 2 + torch.rand(4, half).double(), normal(4, half) / 3)
-    gaps = torch.tensor([0.0, 1e-7, 0.4, 5.0]).double()
-    vectors = torch.matrix_exp(fast.turn - fast.turn.T)
-    assert largest(vectors @ vectors.T - torch.eye(6)) < 1e-12
-    rates = fast.mixing(law.mean).softmax(-1) @ fast.rates
-    expected = moved(law, *flow_and_noise(vectors * rates.unsqueeze(1) @ vectors.T, F.softplus(fast.log_noise), gaps))
-    for ours, theirs in zip(fast.prepared()(law, gaps), expected, strict=True):
-        assert largest(ours - theirs) < 1e-9
-
-
 def make_cru(seed=0, **options):
     torch.manual_seed(seed)
     model = CRU(CHANNELS, WIDTH, **{"latents": 6, "units": 8, "n_layers": 1, "dropout": 0.0, **options}).double().eval()
@@ -295,9 +282,8 @@ def test_the_transition_mixes_banded_matrices_by_the_mean():
         )
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_cru_keeps_its_covariance_positive(fast):
-    model = make_cru(fast=fast, basis=4)
+def test_cru_keeps_its_covariance_positive():
+    model = make_cru(basis=4)
     law = model.filtered(Rows.of(draw(obs=40), torch.float64), model.transition.prepared())
     assert (law.upper > 0).all()
     assert (law.lower > 0).all()

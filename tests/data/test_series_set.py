@@ -61,24 +61,6 @@ def test_shares_that_are_no_whole_are_refused(shares):
         labelled().split(*shares)
 
 
-def test_by_id():
-    data = labelled()
-    assert data.with_ids(["s3", "s1"]).ids == ["s3", "s1"]
-    assert "s3" not in data.without_ids(["s3"]).ids
-    with pytest.raises(DataError, match="did you mean"):
-        data.with_ids(["s111"])
-
-
-def test_by_time_every_point_is_in_one_part():
-    data = SeriesSet([Series.of([0, 1, 2, 3], [0, 1, 2, 3], id="a"), Series.of([0, 0.5], [4, 5], id="b")])
-    before, after = data.split_by_time(2.0)
-    assert [len(s) for s in before] == [2, 2]
-    assert [len(s) for s in after] == [2]
-    assert sum(after.notes.values()) == 1
-    with pytest.raises(DataError, match="increase"):
-        data.split_by_time(2, 1)
-
-
 def test_summary_counts():
     data = SeriesSet(
         [Series.of([0, 1, 4], [[1, np.nan], [2, 3], [np.nan, np.nan]], label="x"), Series.of([0], [[1, 1]], label="y")],
@@ -122,8 +104,6 @@ def test_slices_and_positions():
         data[20]
     with pytest.raises(IndexError):
         data.select([20])
-    with pytest.raises(DataError, match="more than once"):
-        data.select([0, 0]).with_ids(["s0"])
     with pytest.raises(DataError, match="two of the channels"):
         SeriesSet([Series.of([0], [[1, 2]])], channels=["a", "a"])
 

@@ -87,7 +87,7 @@ def test_scaling_none_leaves_the_values_unscaled():
     assert model.scaling_.mean == model.scaling_.target_mean == (0.0, 0.0)
     assert model.scaling_.std == model.scaling_.target_std == (1.0, 1.0)
     windows = model._cut(model_data(X))
-    said = model.predict_windows(windows)
+    said = [one.values for one in model.predict(windows, at=[one.target_times for one in windows])]
     misses = np.concatenate([(a - one.target_values).ravel() for a, one in zip(said, windows, strict=True)])
     pooled = float((misses**2).mean())
     assert model.evaluate(X)["mse"] == pytest.approx(pooled, rel=1e-5)

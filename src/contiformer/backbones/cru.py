@@ -33,8 +33,7 @@ class CRU(Backbone):
 
     As in the paper z has an observed and a hidden half, of P only the diagonals of the four blocks are kept, so that
     nothing has to be inverted, and A is locally linear: ``A = Σ_k α_k(μ) A_k`` with ``α = softmax(W μ + b)`` after each
-    row and blocks of A_k that are banded. With ``fast=True`` (f-CRU) all A_k share orthogonal eigenvectors, and only
-    the eigenvalues are mixed. The state is the sum of a network of the mean and one of the covariance.
+    row and blocks of A_k that are banded. The state is the sum of a network of the mean and one of the covariance.
 
     Args:
         n_layers, units: number and width of the hidden layers of the encoder and of the network after the filter.
@@ -62,7 +61,6 @@ class CRU(Backbone):
         basis: int = 15,
         bandwidth: int = 3,
         time_scale: float = 10.0,
-        fast: bool = False,
     ) -> None:
         super().__init__(input_size, d_model, n_layers)
         if latents < 2 or latents % 2:
@@ -75,7 +73,7 @@ class CRU(Backbone):
         half = latents // 2
         self.encoder = _hidden_layers(2 * input_size, units, n_layers)
         self.observation = nn.Linear(units, latents)
-        self.transition = FastTransition(latents, basis) if fast else Transition(latents, basis, bandwidth)
+        self.transition = Transition(latents, basis, bandwidth)
         self.prior = nn.Parameter(torch.full((2, half), math.log(math.expm1(10.0))))
         self.decode_mean = nn.Sequential(_hidden_layers(latents, units, n_layers), nn.Linear(units, d_model))
         self.decode_spread = nn.Sequential(_hidden_layers(3 * half, units, 1), nn.Linear(units, d_model))
@@ -179,34 +177,6 @@ class Transition(nn.Module):
         def predict(law: Belief, gaps: Tensor) -> Belief:
             matrix = (self.mixing(law.mean).softmax(-1) @ matrices).unflatten(-1, self.band.shape)
             return moved(law, *flow_and_noise(matrix, noise, gaps))
-
-        return predict
-
-
-class FastTransition(nn.Module):
-    """``A = E diag(Σ_k α_k(μ) d_k) Eᵀ`` with orthogonal E, so that all integrals are of numbers."""
-
-    def __init__(self, size: int, basis: int) -> None:
-        super().__init__()
-        self.mixing = nn.Linear(size, basis)
-        self.rates = nn.Parameter(0.1 * torch.randn(basis, size))
-        self.turn = nn.Parameter(0.1 * torch.randn(size, size))
-        self.log_noise = nn.Parameter(torch.full((size,), math.log(math.expm1(0.1))))
-
-    def prepared(self) -> Predict:
-        """The function that gives the law after each gap."""
-        vectors = torch.matrix_exp(self.turn - self.turn.T)
-        diffusion = vectors.T * F.softplus(self.log_noise) @ vectors
-
-        def predict(law: Belief, gaps: Tensor) -> Belief:
-            rates = self.mixing(law.mean).softmax(-1) @ self.rates
-            flow = vectors * (rates * gaps.unsqueeze(-1)).exp().unsqueeze(-2) @ vectors.T
-            pairs = (rates.unsqueeze(-1) + rates.unsqueeze(-2)) * gaps[:, None, None]
-            near = pairs.abs() < 1e-4
-            safe = pairs.where(~near, 1.0)
-            growth = torch.where(near, 1 + pairs / 2 + pairs.square() / 6, torch.expm1(safe) / safe)
-            noise = vectors @ (diffusion * growth * gaps[:, None, None]) @ vectors.T
-            return moved(law, flow, noise)
 
         return predict
 

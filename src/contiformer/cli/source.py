@@ -38,7 +38,7 @@ from contiformer.estimators.tables import Columns, without_answers
 if TYPE_CHECKING:
     from contiformer.estimators import Estimator, EventPredictor, Forecaster
 
-EVENT_GENERATORS = ("hawkes", "poisson", "synthetic", "synthetic-expected")
+EVENT_GENERATORS = ("hawkes", "poisson", "synthetic")
 #: Test share of a generated set, unless another is given: the paper's 200 spirals for training and 100 for the test.
 GENERATED_TEST = 1 / 3
 GENERATED_EVENTS_TEST = 0.2

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from contiformer.data.scaling import EventScaling, Scaling
     from contiformer.data.series import Series
     from contiformer.data.series_set import Schema, SeriesSet
+    from contiformer.data.statistics import summary_statistics
     from contiformer.data.windows import cut_windows
 
 #: Public names by module. Imported on first use: readers work without torch being imported.
@@ -46,6 +47,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "scaling": ("EventScaling", "Scaling"),
     "series": ("Series",),
     "series_set": ("Schema", "SeriesSet"),
+    "statistics": ("summary_statistics",),
     "windows": ("cut_windows",),
 }
 __getattr__, __all__ = lazy_names(__name__, _NAMES)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self, get_args
-
-import numpy as np
 
 from contiformer.data.collection import Collection, Lazy
 from contiformer.data.conversion import TimeKind
@@ -140,20 +137,6 @@ class SeriesSet(Collection[Series]):
     def summary(self) -> Summary:
         """Counts, lengths, gaps and missing shares; ``print`` it, or ``.table()`` for rich."""
         return summarize(self, self.channels, self.notes)
-
-    def split_by_time(self, *cuts: float) -> tuple[Self, ...]:
-        """Cut every series at the given times. Series without a point in a part are left out of it, and counted."""
-        if list(cuts) != sorted(set(cuts)) or not cuts:
-            raise DataError(f"cuts {cuts} do not increase", remedy="pass one or more increasing times")
-        parts = []
-        for start, end in itertools.pairwise([-np.inf, *cuts, np.inf]):
-            pieces = [series.between(start, end) for series in self]
-            kept = [piece for piece in pieces if len(piece)]
-            part = self._like(kept)
-            if len(kept) < len(pieces):
-                part.notes[f"series without a point in [{start:g}, {end:g})"] = len(pieces) - len(kept)
-            parts.append(part)
-        return tuple(parts)
 
 
 def _completed(schema: Schema, series: SeriesSet) -> Schema:

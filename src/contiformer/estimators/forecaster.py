@@ -222,14 +222,6 @@ class Forecaster(ValueEstimator):
     def _visible(self, data: SeriesSet) -> SeriesSet:
         return data.map(lambda one: one.points(slice(max(0, len(one) - self._history), None)))
 
-    def predict_windows(self, X: SeriesSet) -> list[NDArray[np.float64]]:
-        """The mean [Q, C] at the target times of each window: for sets that have target series."""
-        if not X.schema.targets:
-            raise DataError("the series have no target times", remedy="use predict for series without them")
-        bare, scaled, _ = self._read(X)
-        times = [one.target_times for one in X if one.target_times is not None]
-        return [one.mean for one in self._predict_at(bare, scaled, times, None)]
-
     def _future(self, at: Any, data: SeriesSet, form: Form) -> list[NDArray[np.float64]]:
         for n, one in enumerate(data):
             if not len(one):

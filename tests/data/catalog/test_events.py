@@ -137,22 +137,8 @@ def test_clipping_by_truncation(waits, length, gap):
     assert shortened == (np.diff(times[:kept]) > gap).sum()
 
 
-@given(gaps, st.integers(1, 50))
-def test_chunks_lose_nothing(waits, length):
-    times = np.cumsum(waits)
-    types = np.arange(len(times)) % 3
-    cut = clipped(EventSet([EventSequence.of(times, types)]), max_length=length, max_gap=None, clip="chunks")
-    np.testing.assert_array_equal(np.concatenate([piece.times for piece in cut]), times)
-    np.testing.assert_array_equal(np.concatenate([piece.types for piece in cut]), types)
-    assert cut.lengths.max() <= length
-    assert cut.ids == [f"0/{n}" for n in range(len(cut))]
-    assert not cut.notes
-
-
-def test_unknown_clipping_is_rejected():
+def test_clipping_to_nothing_is_rejected():
     data = EventSet([EventSequence.of([0.0], [0])])
-    with pytest.raises(DataError, match="no way to clip"):
-        clipped(data, clip="fold")
     with pytest.raises(DataError, match="leave nothing"):
         clipped(data, max_length=0)
 

@@ -5,9 +5,17 @@ import json
 import re
 
 import numpy as np
+import polars as pl
 import pytest
 
-from contiformer.data.catalog import DATASETS, load_clinical, load_events, load_forecasting, load_uea
+from contiformer.data.catalog import (
+    DATASETS,
+    clinical_split,
+    load_clinical,
+    load_events,
+    load_forecasting,
+    load_uea,
+)
 from contiformer.data.catalog.event_records import load_neonate
 from contiformer.data.catalog.storage import find_file, presence
 from contiformer.data.catalog.uea import UEA_NAMES
@@ -182,6 +190,47 @@ def test_physionet(shared, letter, rows, deaths):
     assert values + merged + unknown + 5 * 4000 == rows
     assert max(series.times[-1] for series in data if len(series)) <= 48
     assert all(len(np.unique(series.times)) == len(series) for series in data)
+
+
+def test_the_published_splits_of_p12(shared):
+    whole = load_clinical("P12")
+    sizes = DATASETS["P12"].sizes
+    assert (len(whole), sum(whole.labels)) == (sizes["records"], sizes["deaths"]) == (11_988, 1707)
+    assert whole.lengths.min() == 1
+    assert whole.notes["records without a measurement"] == 12
+    folds = [clinical_split("P12", fold) for fold in range(1, 6)]
+    for parts in folds:
+        assert {name: len(ids) for name, ids in parts.items()} == {"train": 9590, "val": 1199, "test": 1199}
+        assert set().union(*parts.values()) == set(whole.ids)
+    assert len({tuple(parts["test"]) for parts in folds}) == 5
+
+
+def test_the_published_splits_of_p19(shared):
+    whole = load_clinical("P19")
+    sizes = DATASETS["P19"].sizes
+    assert (len(whole), sum(whole.labels)) == (sizes["patients"], sizes["septic"]) == (38_803, 1626)
+    assert (len(whole.channels), len(whole.schema.static)) == (sizes["channels"], sizes["static"])
+    assert (whole.lengths.min(), whole.lengths.max()) == (1, 60)
+    assert not {"p108796", "p115810", "p013777"} & set(whole.ids)
+    table = pl.read_csv(shared / "clinical/physionet2019/patients.csv.gz")
+    rows = dict(table.select("PatientID", "rows_before_label").iter_rows())
+    assert {series.id: len(series) for series in whole} == {name: rows[name] for name in whole.ids}
+    for fold in range(1, 6):
+        parts = clinical_split("P19", fold)
+        assert {name: len(ids) for name, ids in parts.items()} == {"train": 31_042, "val": 3880, "test": 3881}
+        assert set().union(*parts.values()) == set(whole.ids)
+
+
+def test_nafld(shared):
+    whole = load_clinical("NAFLD", until=None)
+    assert whole.channels == ("fib4", "hdl", "sbp", "smoke")
+    merged = whole.notes["rows merged at equal times, by mean"]
+    assert sum(int(series.observed.sum()) for series in whole) + merged == 205_435
+    assert len(whole) == 15_666
+    before = load_clinical("NAFLD")
+    assert max(series.times[-1] for series in before) <= 0
+    assert set(before.ids) <= set(whole.ids)
+    assert 0 < sum(before.labels) < sum(whole.labels) <= DATASETS["NAFLD"].sizes["deaths"]
 
 
 def test_presence_of_everything(shared):

@@ -6,7 +6,7 @@ from contiformer.lazy import lazy_names
 
 #: Public names by module. Imported on first use: the list of data sets needs neither numpy nor polars.
 _NAMES: dict[str, tuple[str, ...]] = {
-    "clinical": ("load_clinical",),
+    "clinical": ("clinical_split", "load_clinical"),
     "download": ("fetch", "verify"),
     "event_records": ("events_from_occupancy",),
     "events": ("EVENT_FOLDS", "check_fold", "load_events"),

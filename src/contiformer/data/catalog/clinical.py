@@ -1,18 +1,21 @@
-"""PhysioNet 2012: the first 48 hours of 12,000 stays in intensive care, labelled by death in hospital."""
+"""Clinical sets, and the records of PhysioNet 2012: the first 48 hours of 12,000 stays in intensive care."""
 
 from __future__ import annotations
 
 import bisect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from contiformer.data.catalog.registry import dataset_info
+from contiformer.data.catalog.cohorts import load_nafld, load_sepsis
+from contiformer.data.catalog.registry import DatasetInfo, dataset_info
 from contiformer.data.catalog.storage import require_file
 from contiformer.data.errors import DataError, did_you_mean
 from contiformer.data.files import read_bytes, read_text
@@ -38,26 +41,81 @@ UNKNOWN = -1.0
 MINUTES = 60
 _HEADER = ("RecordID", "Time", "Parameter", "Value")
 _OUTCOME = "In-hospital_death"
+#: The note on records of length 0.
+EMPTY = "records without a measurement, kept with length 0"
+_COHORTS: dict[str, Callable[..., SeriesSet]] = {"P19": load_sepsis, "NAFLD": load_nafld}
 _CODES = {name: code for code, name in enumerate(VARIABLES)}
 # the descriptors that are no variables follow; Weight as a descriptor is told apart by its place
 _CODES |= {name: len(VARIABLES) + n for n, name in enumerate(DESCRIPTORS[:-1])}
 
 
-def load_clinical(name: str, *, duplicates: Policy = "mean") -> SeriesSet:
-    """One set of the challenge: ``PhysioNet2012-A``, ``-B`` or ``-C``, from one table or from the original folder.
+def load_clinical(
+    name: str, *, fold: int | None = None, split: str | None = None, duplicates: Policy = "mean", **options: Any
+) -> SeriesSet:
+    """A clinical set, whole or one part of a published split.
 
-    A series is a record: times in hours since admission, 37 channels (float32) with NaN where nothing was measured,
-    five static features with NaN where unknown, and the label 1 for a death in hospital, 0 otherwise. Several values of
-    one variable at one time are merged by ``duplicates``: ``mean``, ``first``, ``last`` or ``error``.
+    - ``PhysioNet2012-A``, ``-B`` and ``-C``: one set of the challenge, from one table or from the original folder.
+    - ``P12``: the 11,988 records of the three sets that have a measurement, with five published splits.
+    - ``P19``: PhysioNet 2019, hourly records labelled by sepsis, with five published splits.
+    - ``NAFLD``: laboratory values of people with fatty liver disease, labelled by death or an event.
 
+    A series of PhysioNet 2012 is a record: times in hours since admission, 37 channels (float32) with NaN where nothing
+    was measured, five static features with NaN where unknown, and the label 1 for a death in hospital, 0 otherwise.
     The descriptors are the rows at 00:00 for Age, Gender, Height and ICUType, and the first one there for Weight; that
     row is no measurement and not in the channel Weight, all other rows for Weight are. Rows with -1 for a descriptor or
-    a weight mean unknown. Records without any measurement stay, with length 0.
+    a weight mean unknown. Records without any measurement stay in the single sets, with length 0.
+
+    Args:
+        fold: the number of the published split, from 1 to 5.
+        split: its part, ``train``, ``val`` or ``test``; give both or none.
+        duplicates: of PhysioNet 2012, for several values of one variable at one time: ``mean``, ``first``, ``last`` or
+            ``error``.
+        options: of NAFLD: ``label``, ``death`` or an event such as ``diabetes``; ``until``, the last day whose
+            measurements are taken, 0 for those before the index date, None for all.
     """
     info = dataset_info(name, "clinical")
     if duplicates not in {"mean", "first", "last", "error"}:
         raise DataError(f"there is no policy {duplicates!r}", remedy="pass 'mean', 'first', 'last' or 'error'")
-    letter = info.name[-1].lower()
+    if options and info.name != "NAFLD":
+        raise DataError(f"{info.name} does not know {', '.join(options)}", remedy="only NAFLD takes further options")
+    wanted = None
+    if fold is not None or split is not None:
+        parts = clinical_split(info.name, 1 if fold is None else fold)
+        if fold is None or split not in parts:
+            problem = f"{info.name} has no part {split!r} of split {fold}"
+            raise DataError(problem, remedy=f"pass fold=1 to 5 and split= one of {', '.join(parts)}")
+        wanted = parts[split]
+    if info.name in _COHORTS:
+        data = _COHORTS[info.name](info, **options)
+    elif info.name == "P12":
+        sets = [_challenge_set(info, letter, duplicates) for letter in "abc"]
+        measured = [series for data in sets for series in data if len(series)]
+        counted = {what: sum(data.notes.get(what, 0) for data in sets) for data in sets for what in data.notes}
+        empty = counted.pop(EMPTY, 0)
+        data = SeriesSet(measured, schema=sets[0].schema, notes={**counted, "records without a measurement": empty})
+    else:
+        data = _challenge_set(info, info.name[-1].lower(), duplicates)
+    return data if wanted is None else data.with_ids(wanted)
+
+
+def clinical_split(name: str, fold: int) -> dict[str, list[str | int]]:
+    """Ids of the parts ``train``, ``val`` and ``test`` of a published split of P12 or P19, in the published order."""
+    info = dataset_info(name, "clinical")
+    file = f"{info.folder}/raindrop_splits.json.gz"
+    if file not in info.forms[0].files:
+        raise DataError(f"{info.name} has no published split", remedy="leave out fold= and split=, and use k_fold()")
+    path = require_file(info, file)
+    try:
+        found = json.loads(read_text(path))
+        splits = {int(key.removeprefix("split")): dict(parts) for key, parts in found.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise DataError("expected lists of ids by split and part", file=path, remedy="download it again") from None
+    if fold not in splits:
+        raise DataError(f"{info.name} has no split {fold}", remedy=f"pass one of {', '.join(map(str, splits))}")
+    return splits[fold]
+
+
+def _challenge_set(info: DatasetInfo, letter: str, duplicates: Policy) -> SeriesSet:
     path = require_file(info, f"{info.folder}/set-{letter}.csv.gz", f"{info.folder}/set-{letter}")
     outcomes = read_outcomes(require_file(info, f"{info.folder}/Outcomes-{letter}.txt"))
     return read_records(path, outcomes, duplicates=duplicates)
@@ -228,7 +286,7 @@ def _built(rows: _Table, outcomes: dict[int, int] | None, duplicates: Policy) ->
             raise DataError(f"record {record} has no outcome", column=_OUTCOME, remedy="use the outcomes of this set")
         label = None if outcomes is None else outcomes[record]
         series.append(Series(times[inside], values[inside], static[n], label, None, None, record))
-    notes["records without a measurement, kept with length 0"] = int((np.diff(edges) == 0).sum())
+    notes[EMPTY] = int((np.diff(edges) == 0).sum())
     if outcomes is not None and len(outcomes) > len(records):
         notes["outcomes of records that are not here"] = len(outcomes.keys() - set(records.tolist()))
     classes = None if outcomes is None else (0, 1)

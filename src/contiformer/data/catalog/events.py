@@ -79,34 +79,20 @@ def check_fold(name: str, folds: int, fold: int, split: str) -> None:
         raise DataError(f"{name} has no fold {fold}", remedy=f"pass {which}")
 
 
-def clipped(
-    data: EventSet, *, max_length: int | None = 500, max_gap: float | None = 70.0, clip: str = "truncate"
-) -> EventSet:
+def clipped(data: EventSet, *, max_length: int | None = 500, max_gap: float | None = 70.0) -> EventSet:
     """Sequences of bounded length and with bounded time between events, as the paper has them for BookOrder.
 
-    Longer gaps become ``max_gap``. Events beyond ``max_length`` are cut off (clip "truncate"), or a sequence becomes
-    several (clip "chunks"), named ``0/0``, ``0/1``, ..., whose times go on. None: no bound.
+    Longer gaps become ``max_gap``, and events beyond ``max_length`` are cut off. None: no bound.
     """
-    if clip not in {"truncate", "chunks"}:
-        raise DataError(f"there is no way to clip called {clip!r}", remedy="pass 'truncate' or 'chunks'")
     if (max_length is not None and max_length < 1) or (max_gap is not None and not max_gap > 0):
         raise DataError(f"a length of {max_length} and a gap of {max_gap} leave nothing", remedy="pass positive bounds")
-    kept: list[EventSequence] = []
-    lost = shortened = 0
-    for n, sequence in enumerate(data):
-        size = max(1, len(sequence)) if max_length is None else max_length
-        starts = range(0, max(1, len(sequence)), size) if clip == "chunks" else range(1)
-        name = n if sequence.id is None else sequence.id
-        whole = sequence if max_gap is None else _with_short_gaps(sequence, max_gap)
-        for chunk, start in enumerate(starts):
-            piece = whole.events(slice(start, start + size))
-            kept.append(replace(piece, id=f"{name}/{chunk}") if clip == "chunks" else piece)
-        seen = len(sequence) if clip == "chunks" else min(len(sequence), size)
-        lost += len(sequence) - seen
-        shortened += 0 if max_gap is None else int((np.diff(sequence.times[:seen]) > max_gap).sum())
-    notes = {**data.notes, f"events beyond number {max_length}, cut off": lost}
-    notes |= {f"gaps longer than {max_gap:g}, made {max_gap:g}": shortened} if max_gap is not None else {}
-    return EventSet(kept, num_types=data.num_types, type_names=data.type_names, notes=notes)
+    kept = data.map(lambda sequence: sequence.events(slice(max_length)))
+    notes = {**data.notes, f"events beyond number {max_length}, cut off": int((data.lengths - kept.lengths).sum())}
+    if max_gap is not None:
+        long_gaps = sum(int((np.diff(one.times) > max_gap).sum()) for one in kept)
+        notes[f"gaps longer than {max_gap:g}, made {max_gap:g}"] = long_gaps
+        kept = kept.map(lambda sequence: _with_short_gaps(sequence, max_gap))
+    return EventSet(list(kept), num_types=data.num_types, type_names=data.type_names, notes=notes)
 
 
 def _with_short_gaps(sequence: EventSequence, most: float) -> EventSequence:

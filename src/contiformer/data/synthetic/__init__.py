@@ -35,12 +35,7 @@ __all__ += ["GENERATORS"]
 
 
 def _later(function: str, **preset: Any) -> Callable[..., SeriesSet | EventSet]:
-    def generator(*, seed: int = 0, **options: Any) -> SeriesSet | EventSet:
-        made: SeriesSet | EventSet = __getattr__(function)(seed=seed, **{**preset, **options})
-        return made
-
-    generator.__doc__ = f"See :func:`{function}`" + (f", with {preset}." if preset else ".")
-    return generator
+    return lambda **options: __getattr__(function)(**{**preset, **options})
 
 
 #: Generators by name. Nothing is imported before one is called.
@@ -48,7 +43,6 @@ GENERATORS: dict[str, Callable[..., SeriesSet | EventSet]] = {
     "spirals": _later("spiral_set"),
     "spirals-authors": _later("spiral_set", preset="authors' code"),
     "synthetic": _later("event_process_set"),
-    "synthetic-expected": _later("event_process_set", rule="expected"),
     "hawkes": _later("hawkes_set"),
     "poisson": _later("poisson_set"),
     "pendulum": _later("pendulum_set"),

@@ -15,8 +15,8 @@ leaves open is decided as follows, and can be decided otherwise by an argument:
 - **P is not printed.** :func:`transition_matrix` draws one in which the most likely next type has probability 0.842
   whatever the last type: the accuracy at which all models but one of the paper's table level off.
 - **σ = 0.01** may be a standard deviation or a variance. Taken as the former, as NumPy takes it.
-- **The time of the next event.** The paper's algorithm puts it at its expectation ("expected"), which the likelihood
-  does not describe. Here it is drawn from λ exactly ("sampled"), and the true log-likelihood is available.
+- **The time of the next event.** The paper's algorithm puts it at its expectation, which the likelihood does not
+  describe. Here it is drawn from λ exactly, and the true log-likelihood is available.
 - **The end.** The first event after ``tmax = 20`` is kept, as in the paper. The log-likelihood up to the last event is
   exact with that rule; without the event pass ``end=tmax`` to it.
 
@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
@@ -51,7 +50,6 @@ P_SEED = 2023
 #: λ where nothing has an influence: softplus(0).
 REST = float(np.log(2.0))
 
-Rule = Literal["sampled", "expected"]
 _AT_ONCE = 2_000_000
 _MOST_TRIES = 1_000_000
 #: Nodes of the rule whose result is compared, and of the finer one whose result is used.
@@ -157,7 +155,6 @@ class EventProcess(PointProcess):
         end: float = T_MAX,
         *,
         seed: int = 0,
-        rule: Rule = "sampled",
         overshoot: bool = True,
         most_events: int = 100_000,
         id: str | int | None = None,
@@ -166,20 +163,17 @@ class EventProcess(PointProcess):
 
         Args:
             end: the paper's ``tmax``.
-            rule: "sampled": the next time is drawn, exactly. "expected": it is put at its expectation, as in the paper.
             overshoot: keep the first event after ``end``, as in the paper.
             most_events: more are refused, so that wild parameters cannot fill the memory.
             id: of the sequence; its seed where not given.
         """
         check_end(end)
-        if rule not in ("sampled", "expected"):
-            raise DataError(f"rule {rule!r} is unknown", remedy="pass 'sampled' or 'expected'")
         rng = seeded(seed)
         kind = int(rng.integers(self.num_types))
         times, types, features = [0.0], [kind], [self._features(kind, rng)]
         while times[-1] <= end:
             so_far = EventSequence(np.array(times), np.array(types), np.array(features))
-            at = self._drawn(so_far, rng) if rule == "sampled" else self.expected_next(so_far)
+            at = self._drawn(so_far, rng)
             if at > end and not overshoot:
                 break
             if len(times) >= most_events:
@@ -189,25 +183,6 @@ class EventProcess(PointProcess):
             types.append(kind)
             features.append(self._features(kind, rng))
         return EventSequence.of(times, types, features=features, id=seed if id is None else id)
-
-    def expected_next(self, sequence: EventSequence) -> float:
-        """The expected time of the next event, ``t_N + ∫ exp(-∫ λ) dt``, by nested quadrature."""
-        last = float(sequence.times[-1])
-        decays = self.D[self.D > 0]
-        if not len(decays):
-            return last + 1 / REST
-        far = 40 * decays.max()  # every influence has decayed by exp(-40): closed form from there on
-        widths = decays.min() * 2.0 ** np.arange(np.ceil(np.log2(far / decays.min())) + 1)
-        edges = last + np.concatenate([[0.0], widths[widths < far], [far]])
-        hazard = partial(self.ground_intensity, sequence)
-
-        def survival(at: NDArray[np.float64]) -> NDArray[np.float64]:
-            stops, place = np.unique(at, return_inverse=True)
-            pieces = integrate(hazard, np.concatenate([[last], stops]), tolerance=self.tolerance, nodes=(4, 6))
-            return np.exp(-pieces.cumsum())[place]
-
-        inner = integrate(survival, edges, tolerance=self.tolerance).sum()
-        return last + float(inner + survival(edges[-1:])[0] / REST)
 
     def _drawn(self, sequence: EventSequence, rng: np.random.Generator) -> float:
         """Thinning: no influence grows, so without the negative ones their sum at any time bounds all that follows."""
@@ -250,30 +225,23 @@ class EventProcess(PointProcess):
 
 
 def event_process_set(
-    n: int = 500,
-    *,
-    seed: int = 0,
-    end: float = T_MAX,
-    process: EventProcess | None = None,
-    rule: Rule = "sampled",
-    overshoot: bool = True,
+    n: int = 500, *, seed: int = 0, end: float = T_MAX, process: EventProcess | None = None, overshoot: bool = True
 ) -> EventSet:
     """The paper's data set: a sequence for each seed from ``n * seed`` to ``n * seed + n - 1``, by default 0 to 499."""
     check_count(n)
     made_by = process or EventProcess()
-    seeds = range(n * seed, n * (seed + 1))
-    sequences = [made_by.simulate(end, seed=s, rule=rule, overshoot=overshoot) for s in seeds]
+    sequences = [made_by.simulate(end, seed=s, overshoot=overshoot) for s in range(n * seed, n * (seed + 1))]
     return EventSet(sequences, num_types=made_by.num_types)
 
 
 def integrate(
-    function: _Function, edges: Float64[np.ndarray, " edges"], *, tolerance: float, nodes: tuple[int, int] = NODES
+    function: _Function, edges: Float64[np.ndarray, " edges"], *, tolerance: float
 ) -> Float64[np.ndarray, " edges-1"]:
     """The integral of ``function`` between each edge and the next.
 
-    Each interval gets two Gauss–Legendre rules (of ``nodes`` points) and is halved where they differ by more than its
-    share of the tolerance, which is absolute and for all intervals together; differences of rounding size are accepted
-    in any case. The finer rule's result is returned. The function takes and gives [m] float64, and is evaluated
+    Each interval gets two Gauss–Legendre rules and is halved where they differ by more than its share of the tolerance,
+    which is absolute and for all intervals together; differences of rounding size are accepted in any case. The finer
+    rule's result is returned. The function takes and gives [m] float64, and is evaluated
     strictly inside the intervals. Edges never decrease.
     """
     left, right = edges[:-1], edges[1:]
@@ -283,7 +251,7 @@ def integrate(
     for _ in range(MOST_HALVINGS):
         if not len(left):
             return result
-        coarse, fine = (_apply(function, left, right, count) for count in nodes)
+        coarse, fine = (_apply(function, left, right, count) for count in NODES)
         allowed = tolerance * (right - left) / (span or 1.0) + 1e-14 * np.abs(fine)
         good = np.abs(fine - coarse) <= allowed
         np.add.at(result, owner[good], fine[good])

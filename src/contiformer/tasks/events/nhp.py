@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,8 +11,6 @@ from torch.nn.functional import pad, softplus
 
 from contiformer.data.batch import EventBatch
 from contiformer.data.scaling import EventScaling
-from contiformer.native.derivatives import first_derivatives_only
-from contiformer.native.dispatch import actual, unhooked
 from contiformer.nn.dropout import Dropout
 from contiformer.tasks.events.encoder import EventInput, waits_before
 from contiformer.tasks.events.intensities import log_softplus, mean_rates
@@ -109,92 +106,17 @@ def decaying_cells(gates: Gates, waits: Waits, from_state: nn.Linear) -> tuple[T
 
     Shapes: [events, batch, 2, d] for c and c̄, [events, batch, d] for δ and o.
     """
-    weight = from_state.weight
+    d, dtype = from_state.in_features, from_state.weight.dtype
     with torch.autocast(gates.device.type, enabled=False):
-        gates, waits = gates.to(weight.dtype), waits.to(weight.dtype)
-        known = type(from_state) is nn.Linear and unhooked(from_state) and not waits.requires_grad
-        if known and actual(gates, waits, weight):
-            return _DecayingCells.apply(gates, waits, weight)
-        return one_by_one(gates, waits, from_state)
-
-
-def one_by_one(gates: Gates, waits: Waits, from_state: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, as the formulas say it, for everything that autograd can do."""
-    d = from_state.in_features
-    cell = rest = decay = out = gates.new_zeros(gates.shape[1], d)
-    rows = []
-    for given, wait in zip(gates, waits, strict=True):
-        now = rest + (cell - rest) * torch.exp(-decay * wait.unsqueeze(-1))
-        said = given + from_state(out * torch.tanh(now))
-        keep, keep_rest, write, write_rest, out, new = said[:, : 6 * d].sigmoid().chunk(6, -1)
-        new, decay = 2 * new - 1, softplus(said[:, 6 * d :])
-        cell, rest = keep * now + write * new, keep_rest * rest + write_rest * new
-        rows.append((torch.stack([cell, rest], 1), decay, out))
+        gates, waits = gates.to(dtype), waits.to(dtype)
+        cell = rest = decay = out = gates.new_zeros(gates.shape[1], d)
+        rows = []
+        for given, wait in zip(gates, waits, strict=True):
+            now = rest + (cell - rest) * torch.exp(-decay * wait.unsqueeze(-1))
+            said = given + from_state(out * torch.tanh(now))
+            keep, keep_rest, write, write_rest, out, new = said[:, : 6 * d].sigmoid().chunk(6, -1)
+            new, decay = 2 * new - 1, softplus(said[:, 6 * d :])
+            cell, rest = keep * now + write * new, keep_rest * rest + write_rest * new
+            rows.append((torch.stack([cell, rest], 1), decay, out))
     both, decays, outs = zip(*rows, strict=True)
     return torch.stack(both), torch.stack(decays), torch.stack(outs)
-
-
-class _DecayingCells(torch.autograd.Function):
-    """Hand-written derivatives: a third of the operations, and the gradient of U is one product for all events."""
-
-    @staticmethod
-    def forward(ctx: Any, gates: Tensor, waits: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        count, batch, _ = gates.shape
-        d = weight.shape[1]
-        both, before = gates.new_empty(count, batch, 2, d), gates.new_zeros(count, batch, 2, d)
-        shares, decay = gates.new_empty(count, batch, 6, d), gates.new_empty(count, batch, d)
-        left, risen, hidden = (gates.new_zeros(count, batch, d) for _ in range(3))
-        flat, transposed = shares.flatten(2), weight.T
-        fading = -waits.unsqueeze(-1)
-        minus_one = gates.new_full((batch, 1, d), -1.0)
-        for i in range(count):
-            said = gates[i]
-            if i > 0:
-                torch.exp(decay[i - 1] * fading[i], out=left[i])
-                before[i].copy_(both[i - 1])
-                now = before[i, :, 0]
-                torch.lerp(before[i, :, 1], both[i - 1, :, 0], left[i], out=now)
-                torch.tanh(now, out=risen[i])
-                torch.mul(shares[i - 1, :, 4], risen[i], out=hidden[i])
-                said = torch.addmm(said, hidden[i], transposed)
-            torch.sigmoid(said[:, : 6 * d], out=flat[i])
-            decay[i] = softplus(said[:, 6 * d :])
-            new = torch.add(minus_one, shares[i, :, 5:], alpha=2)
-            torch.mul(shares[i, :, :2], before[i], out=both[i]).addcmul_(shares[i, :, 2:4], new)
-        ctx.save_for_backward(fading, weight, both, before, shares, decay, left, risen, hidden)
-        return both, decay, shares[:, :, 4].clone()
-
-    @staticmethod
-    @first_derivatives_only
-    def backward(ctx: Any, g_both: Tensor, g_decay: Tensor, g_out: Tensor) -> tuple[Tensor, None, Tensor]:
-        fading, weight, both, before, shares, decay, left, risen, hidden = ctx.saved_tensors
-        count, batch, _, d = both.shape
-        # what does not depend on the gradients, for all events at once
-        slopes = shares * (1 - shares)
-        new = 2 * shares[:, :, 5:] - 1
-        by_share = slopes[:, :, :4] * torch.cat([before, new, new], 2)
-        by_new = 2 * slopes[:, :, 5:] * shares[:, :, 2:4]
-        by_decay = -torch.expm1(-decay)
-        split = torch.stack([left, 1 - left], 2)
-        past_out = torch.cat([shares.new_zeros(1, batch, d), shares[:-1, :, 4]])
-        by_hidden = past_out * (1 - risen.square())
-        past = torch.cat([both.new_zeros(1, batch, 2, d), both[:-1]])
-        by_left = (past[:, :, 0] - past[:, :, 1]) * left * fading
-
-        g_gates = both.new_empty(count, batch, 7, d)
-        flat = g_gates.flatten(2)
-        later_cells, later_rate, later_out = torch.zeros_like(g_both[0]), *torch.zeros_like(g_gates[0, :, :2]).unbind(1)
-        for i in reversed(range(count)):
-            cells, rate, out = g_both[i] + later_cells, g_decay[i] + later_rate, g_out[i] + later_out
-            gates = g_gates[i]
-            torch.mul(cells.unsqueeze(1), by_share[i].unflatten(1, (2, 2)), out=gates[:, :4].unflatten(1, (2, 2)))
-            torch.mul(out, slopes[i, :, 4], out=gates[:, 4])
-            torch.sum(cells * by_new[i], 1, out=gates[:, 5])
-            torch.mul(rate, by_decay[i], out=gates[:, 6])
-            if i > 0:
-                g_hidden, kept = flat[i] @ weight, cells * shares[i, :, :2]
-                g_now = torch.addcmul(kept[:, 0], g_hidden, by_hidden[i])
-                later_out, later_rate = g_hidden * risen[i], g_now * by_left[i]
-                later_cells = g_now.unsqueeze(1) * split[i]
-                later_cells[:, 1] += kept[:, 1]
-        return flat, None, flat.flatten(0, 1).T @ hidden.flatten(0, 1)
