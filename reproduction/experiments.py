@@ -78,12 +78,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a cell: its key in the results, its name for readers, what is better, and how it is printed."""
+    """A figure of a cell: its key in the results, its name for readers, what is better, and how it is printed.
+
+    ``paper``: the key of the paper's number, where that is another.
+    """
 
     key: str
     label: str
     better: Literal["max", "min"]
     form: str = ".4f"
+    paper: str = ""
 
     def is_better(self, a: float, b: float) -> bool:
         """Whether a is better than b."""

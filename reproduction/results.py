@@ -150,7 +150,7 @@ class Results:
 
     def printed(self, place: Place, model: str, metric: Metric | str) -> Printed | None:
         """The paper's number, for a model by our recipe as for the same as published."""
-        key = metric if isinstance(metric, str) else metric.key
+        key = metric if isinstance(metric, str) else metric.paper or metric.key
         return printed(self.experiment.name, *place, model.removesuffix(f":{PUBLISHED}"), key)
 
     def _metrics(self, cell: Cell) -> dict[str, float]:

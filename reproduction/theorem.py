@@ -253,11 +253,11 @@ def _check_increasing(times: Float[Tensor, " n"]) -> None:
 
 
 def grid(protocol: Protocol) -> list[Cell]:
-    """The two kinds of attention that the paper names."""
+    """The four kinds of attention that the paper names."""
     return [
         Cell("theorem", "generated", f"{POINTS}points", kind, seed, protocol)
         for seed in SEEDS
-        for kind in ("vanilla", "kernelised")
+        for kind in ("vanilla", "kernelised", "mercer", "mtan")
     ]
 
 
@@ -273,6 +273,11 @@ def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     Q, K = 0.5 + random(POINTS, WIDTH), 2 * random(POINTS, WIDTH) - 1
     if cell.model == "vanilla":
         target = vanilla_attention(Q, K)
+    elif cell.model == "mercer":
+        target = mercer_attention(Q, K, mercer_embedding(times, 0.5 + random(2), random(2, 5)))
+    elif cell.model == "mtan":
+        K = torch.zeros_like(K)
+        target = mtan_attention(mtan_embedding(times, 10 * random(6), 6 * random(6), 2 * random(6, 6) - 1))
     else:
         kernel = gsm_kernel(times, random(POINTS, MIXTURES), random(POINTS, MIXTURES), 0.5 + random(POINTS, MIXTURES))
         target = gsm_attention(Q, K, kernel / kernel.diagonal().sqrt().outer(kernel.diagonal().sqrt()))
