@@ -17,7 +17,7 @@ from contiformer.data import did_you_mean
 from contiformer.data.catalog import ENVIRONMENT_VARIABLE
 from reproduction import experiments, running
 from reproduction.document import sheet_to_rich, split_sheet
-from reproduction.experiments import Budget, Cell, Experiment, Protocol
+from reproduction.experiments import PAPER_RECIPE, Budget, Cell, Experiment, Protocol
 from reproduction.quick import EXPECTED, check
 from reproduction.report import fill_files, gone_data, read_chapters, write_report
 from reproduction.results import Results, State
@@ -26,7 +26,18 @@ from reproduction.tables import average_sheets, main_sheets, rival_sheets, t_tes
 
 RESULTS = Path(__file__).parent / "results"
 LIST, REPORT, QUICK, PUBLISH = "list", "report", "quick", "publish"
-_PASSED_ON = ("datasets", "settings", "backbones", "seeds", "budget", "protocol", "shard", "verbose", "output")
+_PASSED_ON = (
+    "recipe",
+    "datasets",
+    "settings",
+    "backbones",
+    "seeds",
+    "budget",
+    "protocol",
+    "shard",
+    "verbose",
+    "output",
+)
 _COLOURS: dict[State, str] = {
     "complete": "green",
     "complete here": "green",
@@ -57,6 +68,9 @@ def reproduce(
             help="honest: chosen by validation data; paper: by the best test epoch, as the authors do; or both."
         ),
     ] = "honest",
+    recipe: Annotated[
+        str, typer.Option(help="ours, or paper: the training that the paper describes, where it does (uea).")
+    ] = "ours",
     jobs: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 1,
     shard: Annotated[str | None, typer.Option(metavar="I/N", help="Only the I-th of N parts, for N machines.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Run nothing, show the results so far.")] = False,
@@ -98,7 +112,9 @@ def reproduce(
     if name not in experiments.EXPERIMENTS:
         hint = did_you_mean(name, [*others, *experiments.EXPERIMENTS])
         raise typer.BadParameter(f"{name!r}; {hint}", param_hint="NAME")
-    experiment = experiments.get(name)
+    experiment = experiments.get(_with_recipe(name, recipe))
+    name = experiment.name
+    protocol = protocol if protocol in (*experiment.protocols, "both") or recipe == "ours" else experiment.protocols[0]
     chosen = {
         "datasets": _known(experiment, "data", datasets, "--datasets"),
         "settings": _known(experiment, "setting", settings, "--settings"),
@@ -236,6 +252,17 @@ def _publish(store: Store) -> None:
         typer.echo(f"wrote {path}")
     if not written:
         typer.echo(f"no unpublished cells in {store.cells}")
+
+
+def _with_recipe(name: str, recipe: str) -> str:
+    """The experiment of this name with a recipe."""
+    if recipe not in ("ours", "paper"):
+        raise typer.BadParameter(f"{recipe!r} is neither ours nor paper.", param_hint="--recipe")
+    own = name if recipe == "ours" else f"{name}{PAPER_RECIPE}"
+    if own not in experiments.EXPERIMENTS:
+        there = [one.removesuffix(PAPER_RECIPE) for one in experiments.EXPERIMENTS if one.endswith(PAPER_RECIPE)]
+        raise typer.BadParameter(f"paper: goes with {', '.join(there)} only.", param_hint="--recipe")
+    return own
 
 
 def _words(given: dict[str, Any]) -> list[str]:

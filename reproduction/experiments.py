@@ -25,6 +25,8 @@ Metrics = dict[str, float]
 STATIC = "static"
 #: Behind a colon: trained as published, not by our recipe.
 PUBLISHED = "published"
+#: Behind the name of an experiment: the same with the paper's own training, ``--recipe paper``.
+PAPER_RECIPE = "-paper-recipe"
 #: ContiFormer's control in every table.
 STATIC_TWIN = f"contiformer:{STATIC}"
 CONTROLS_NOTE = (
@@ -182,6 +184,7 @@ class Experiment:
 EXPERIMENTS: dict[str, str] = {
     "spirals": "spirals:EXPERIMENT",
     "uea": "uea:EXPERIMENT",
+    "uea-paper-recipe": "uea:PAPER_RECIPE_EXPERIMENT",
     "events": "events:EXPERIMENT",
     "events-short": "events:SHORT",
     "events-significance": "events:SIGNIFICANCE",

@@ -85,6 +85,19 @@ def test_a_cell_of_classification(small_series, protocol, tmp_path):
         assert row["metrics"]["accuracy"] >= row["metrics"]["last_accuracy"]
 
 
+def test_the_paper_s_recipe_has_a_fixed_rate_and_takes_the_best_test_epoch(small_series, monkeypatch):
+    monkeypatch.setattr(uea, "QUICK_PAPER_TRAINING", {"max_epochs": 3, "d_model": 8})
+    outcome = uea.run_paper_recipe(Cell("uea-paper-recipe", "Libras", "drop30", "gru_dt", 0, "paper"), "quick", 0)
+    assert 0 <= outcome.metrics["accuracy"] <= 1
+    found = outcome.configuration
+    assert (found["learning_rate"], found["schedule"], found["batch_size"]) == (0.01, "constant", 64)
+    assert uea.PAPER_TRAINING["max_epochs"] == 1000
+    results = Results(uea.PAPER_RECIPE_EXPERIMENT, "paper", (), {})
+    assert results.printed(("Libras", "drop30"), "mtan", "accuracy") == printed(
+        "uea", "Libras", "drop30", "mtan", "accuracy"
+    )
+
+
 @pytest.mark.parametrize("protocol", ["honest", "paper"])
 def test_a_cell_of_events(monkeypatch, protocol):
     data = hawkes_set(8, end=10.0, seed=3)

@@ -65,7 +65,7 @@ class LightningTask(LightningModule):
         self.log_dict(self.validation_metrics, batch_size=1, rank_zero_only=True)
 
     def configure_optimizers(self) -> Any:
-        """AdamW with warm-up and cosine; vector fields learn slower, and only matrices decay."""
+        """AdamW with warm-up and schedule; vector fields learn slower, and only matrices decay."""
         options = self.options
         groups = defaultdict(list)
         for name, parameter in self.task.named_parameters():
@@ -83,7 +83,7 @@ class LightningTask(LightningModule):
         warm = max(1.0, options.warmup * self.total_steps)
 
         def schedule(step: int) -> float:
-            gone = min(1.0, step / max(1, self.total_steps))
+            gone = 0.0 if options.schedule == "constant" else min(1.0, step / max(1, self.total_steps))
             return min(1.0, (step + 1) / warm) * (1 + math.cos(math.pi * gone)) / 2
 
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)

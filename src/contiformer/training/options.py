@@ -41,7 +41,8 @@ class TrainingOptions:
         epochs: where ``max_epochs`` is None: passes over the training series,
         min_steps: or, on small sets, as many more as this number of steps takes.
         batch_size: series in a step over all processes; None: a quarter of the training series, from 8 to 32.
-        learning_rate: peak of the schedule: linear warm-up over the share ``warmup`` of all steps, then a cosine to 0.
+        learning_rate: peak of the schedule: linear warm-up over the share ``warmup`` of all steps, then a cosine to 0,
+            or, with ``schedule="constant"``, no change.
         field_rate: share of the learning rate for the vector fields of continuous attention. Fields that learn as fast
             as the rest become stiff and slow.
         weight_decay: of AdamW, on matrices only.
@@ -77,6 +78,7 @@ class TrainingOptions:
     batch_size: int | None = _option(None)
     learning_rate: float = _option(2e-3)
     warmup: float = _option(0.1)
+    schedule: Literal["cosine", "constant"] = _option("cosine")
     field_rate: float = _option(0.1)
     weight_decay: float = _option(0.1)
     gradient_clip: float = _option(1.0)
@@ -124,6 +126,7 @@ class TrainingOptions:
             self._refuse(name, getattr(self, name) < 0, "0 or more")
         self._refuse("learning_rate", not self.learning_rate > 0, "positive")
         self._refuse("averaging", self.averaging == 1, "below 1, or the mean would stay at the first weights")
+        self._refuse("schedule", self.schedule not in ("cosine", "constant"), "'cosine' or 'constant'")
         self._refuse("keep", self.keep not in ("auto", "best", "last"), "'auto', 'best' or 'last'")
 
     def _refuse(self, name: str, wrong: bool, allowed: str) -> None:
