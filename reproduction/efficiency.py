@@ -11,6 +11,7 @@ from benchmarks.contenders import Contender
 from benchmarks.growth import FULL_GROWTH, MEMORY_TICKS, TIME_TICKS, measure_growth
 from contiformer.machine import busy
 from contiformer.plots import BLUE, GREY, INK, ORANGE, Entry, Sheet, new_figure, quiet, save
+from reproduction import uea
 from reproduction.experiments import Budget, Cell, Experiment, Metric, Metrics, Outcome, Protocol, not_here
 from reproduction.paper import printed
 from reproduction.results import Place, Results
@@ -28,6 +29,14 @@ LINES = {
 }
 LABELS = {"contiformer": "ContiFormer", "tst": "TST", "s5": "S5", "ode_rnn": "ODE-RNN", "neural_cde": "Neural CDE"}
 RATIO_TICKS = {0.1: "0.1", 0.2: "0.2", 0.5: "0.5", 1.0: "1", 2.0: "2", 5.0: "5", 10.0: "10", 20.0: "20", 50.0: "50"}
+#: Models of the table with accuracies by the paper's names, which tell the step size of a solver; ours has none.
+ACCURATE: dict[str, dict[str, Any]] = {
+    "contiformer": {},
+    **{f"contiformer step {step}": {"method": "pairwise", "rule": "linear", "step_size": step} for step in (0.1, 0.01)},
+    "tst": {},
+    "s5": {},
+    **{f"{name} step {step}": {"step": step} for name in ("ode_rnn", "neural_cde") for step in (0.1, 0.01)},
+}
 _UNITS = {"ms": "ms", "mb": "MB"}
 _MISSING = Entry("-", faint=True)
 
@@ -68,6 +77,22 @@ def run_growth(budget: Budget) -> Outcome:
         name = ALGORITHMS[point.contender]
         metrics |= {f"{name}_{key}_{point.length}": value for key, value in found.items() if value is not None}
     return Outcome(metrics, {"lengths": list(lengths), "batch": 1})
+
+
+def accuracy_grid(protocol: Protocol) -> list[Cell]:
+    """Seed by seed, the small sets first."""
+    return [
+        Cell("efficiency-accuracy", data, "drop0", model, seed, protocol)
+        for seed in uea.SEEDS
+        for data in DATA
+        for model in ACCURATE
+    ]
+
+
+def run_accuracy(cell: Cell, budget: Budget, verbose: int) -> Outcome:
+    """``Classifier(backbone=...)`` by the recipe of classification, no point dropped."""
+    options = {"backbone": cell.model.partition(" ")[0], "backbone_options": ACCURATE[cell.model]}
+    return uea.train(cell, options, budget, verbose)
 
 
 def curve(metrics: Metrics, algorithm: str, quantity: str) -> list[tuple[int, float]]:
@@ -252,6 +277,18 @@ EXPERIMENT = Experiment(
     sheets=cost_sheets,
     alone=True,
     note="Times hold for the machine that they were measured on. The paper's are of a V100, with steps of 0.1.",
+)
+ACCURACY = Experiment(
+    name="efficiency-accuracy",
+    title="Cost: accuracy of the same models at the paper's step sizes (no points dropped)",
+    metrics=uea.EXPERIMENT.metrics,
+    grid=accuracy_grid,
+    run=run_accuracy,
+    version=uea.VERSION,
+    absent=not_here,
+    note=f"{LABELS['contiformer']} without a step has exact trajectories, with one the paper's algorithm for each pair.",
+    protocols=("honest", "paper"),
+    paper=TABLE,
 )
 #: The cells are those of the table, which has the numbers.
 FIGURE = replace(

@@ -134,6 +134,7 @@ class Experiment:
         sheets: its tables of results, where they are not one for each metric.
         further_sheets: tables that follow those of all experiments.
         alone: cells measure time, so none may run beside another.
+        paper: the experiment whose numbers the paper prints, where that is another.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Experiment:
     sheets: Callable[[Results], list[Sheet]] | None = None
     further_sheets: Callable[[Results], list[Sheet]] = lambda results: []
     alone: bool = False
+    paper: str = ""
 
     def cells(
         self,
@@ -191,6 +193,7 @@ EXPERIMENTS: dict[str, str] = {
     "forecasting": "forecasting:EXPERIMENT",
     "pendulum": "pendulum:EXPERIMENT",
     "efficiency": "efficiency:EXPERIMENT",
+    "efficiency-accuracy": "efficiency:ACCURACY",
     "attention": "ablations:ATTENTION",
     "quadrature": "ablations:QUADRATURE",
     "step-size": "ablations:STEP_SIZE",

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import isnan
 from typing import Literal
 
-from reproduction.experiments import PAPER_RECIPE, PUBLISHED, Cell, Experiment, Metric, Protocol
+from reproduction.experiments import PUBLISHED, Cell, Experiment, Metric, Protocol
 from reproduction.paper import Printed, printed
 from reproduction.store import Row, Store, cell_of
 
@@ -151,9 +151,8 @@ class Results:
     def printed(self, place: Place, model: str, metric: Metric | str) -> Printed | None:
         """The paper's number, for a model by our recipe as for the same as published."""
         key = metric if isinstance(metric, str) else metric.paper or metric.key
-        return printed(
-            self.experiment.name.removesuffix(PAPER_RECIPE), *place, model.removesuffix(f":{PUBLISHED}"), key
-        )
+        table = self.experiment.paper or self.experiment.name
+        return printed(table, *place, model.removesuffix(f":{PUBLISHED}"), key)
 
     def _metrics(self, cell: Cell) -> dict[str, float]:
         return self.rows[cell]["metrics"] if cell in self.rows else {}

@@ -193,5 +193,6 @@ PAPER_RECIPE_EXPERIMENT = replace(
         "after 100 epochs without better test accuracy, the paper's without better training accuracy."
     ),
     protocols=("paper",),
+    paper="uea",
     further_sheets=lambda results: [],
 )

@@ -13,7 +13,18 @@ from contiformer.data import EventSequence, EventSet
 from contiformer.data.catalog import storage
 from contiformer.data.synthetic import hawkes_set, oscillator_set
 from contiformer.nn import attention
-from reproduction import ablations, events, experiments, headwise, pendulum, spirals, step_size, theorem, uea
+from reproduction import (
+    ablations,
+    efficiency,
+    events,
+    experiments,
+    headwise,
+    pendulum,
+    spirals,
+    step_size,
+    theorem,
+    uea,
+)
 from reproduction.experiments import Cell, _not_here, best_epoch, not_here
 from reproduction.paper import printed
 from reproduction.results import Results
@@ -83,6 +94,16 @@ def test_a_cell_of_classification(small_series, protocol, tmp_path):
     assert {"cpu", "threads", "torch", "commit", "date"} <= set(row["machine"])
     if protocol == "paper":
         assert row["metrics"]["accuracy"] >= row["metrics"]["last_accuracy"]
+
+
+@pytest.mark.parametrize("model", efficiency.ACCURATE)
+def test_accuracies_of_the_table_of_costs_stand_beside_the_paper_s(small_series, monkeypatch, model):
+    monkeypatch.setattr(uea, "QUICK", {"min_steps": 1, "epochs": 1, "d_model": 8})
+    cell = Cell("efficiency-accuracy", "Libras", "drop0", model, 0)
+    assert 0 <= efficiency.run_accuracy(cell, "quick", 0).metrics["accuracy"] <= 1
+    results = Results(efficiency.ACCURACY, "honest", (), {})
+    # the paper has no exact trajectories
+    assert (results.printed(("Libras", "drop0"), model, "accuracy") is None) == (model == "contiformer")
 
 
 def test_the_paper_s_recipe_has_a_fixed_rate_and_takes_the_best_test_epoch(small_series, monkeypatch):
