@@ -286,7 +286,7 @@ ACCURACY = Experiment(
     run=run_accuracy,
     version=uea.VERSION,
     absent=not_here,
-    note=f"{LABELS['contiformer']} without a step has exact trajectories, with one the paper's algorithm for each pair.",
+    note="ContiFormer without a step has exact trajectories, with one the paper's algorithm: an ODE for each pair.",
     protocols=("honest", "paper"),
     paper=TABLE,
 )
