@@ -61,6 +61,15 @@ def test_shares_that_are_no_whole_are_refused(shares):
         labelled().split(*shares)
 
 
+def test_by_id():
+    data = labelled()
+    assert data.with_ids(["s3", "s1"]).ids == ["s3", "s1"]
+    with pytest.raises(DataError, match="did you mean"):
+        data.with_ids(["s111"])
+    with pytest.raises(DataError, match="more than once"):
+        data.select([0, 0]).with_ids(["s0"])
+
+
 def test_summary_counts():
     data = SeriesSet(
         [Series.of([0, 1, 4], [[1, np.nan], [2, 3], [np.nan, np.nan]], label="x"), Series.of([0], [[1, 1]], label="y")],

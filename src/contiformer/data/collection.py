@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int64
 from numpy.typing import NDArray
 
-from contiformer.data.errors import DataError
+from contiformer.data.errors import DataError, did_you_mean
 
 
 class _Item(Protocol):
@@ -195,6 +195,17 @@ class Collection(ABC, Generic[T]):
         codes = np.array([known[label] for label in labels], dtype=np.int64)[order]
         by_label = np.argsort(codes, kind="stable")
         return order[by_label], codes[by_label]
+
+    def with_ids(self, ids: Iterable[Hashable]) -> Self:
+        """The items with these names, in this order."""
+        place = {name: i for i, name in enumerate(self.ids)}
+        wanted = list(ids)
+        if len(place) < len(self):
+            raise DataError("some ids occur more than once", remedy="select by position instead")
+        for name in wanted:
+            if name not in place:
+                raise DataError(f"no item has the id {name!r}", remedy=did_you_mean(str(name), map(str, place)))
+        return self.select([place[name] for name in wanted])
 
 
 def _stratified(

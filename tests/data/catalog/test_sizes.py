@@ -14,7 +14,9 @@ from contiformer.data.catalog import (
     load_clinical,
     load_events,
     load_forecasting,
+    load_irregular,
     load_uea,
+    observation_windows,
 )
 from contiformer.data.catalog.event_records import load_neonate
 from contiformer.data.catalog.storage import find_file, presence
@@ -231,6 +233,79 @@ def test_nafld(shared):
     assert max(series.times[-1] for series in before) <= 0
     assert set(before.ids) <= set(whole.ids)
     assert 0 < sum(before.labels) < sum(whole.labels) <= DATASETS["NAFLD"].sizes["deaths"]
+
+
+def test_series_with_gaps_and_unequal_lengths(shared):
+    section = _readme(shared).partition("\n## irregular")[2].partition("\n## ")[0]
+    rows = re.findall(r"\| (\w+) \| (\d+) / (\d+) \| [^|]* \| (\d+) \| (\d+)", section)
+    assert len(rows) == 8
+    for name, train, test, classes, missing in rows:
+        parts = [load_irregular(name, split=split) for split in ("train", "test")]
+        sizes = DATASETS[name].sizes
+        assert [len(part) for part in parts] == [int(train), int(test)] == [sizes["train"], sizes["test"]]
+        assert len(parts[0].classes) == int(classes) == sizes["classes"]
+        gaps = sum(int(np.isnan(series.values).sum()) for part in parts for series in part)
+        assert gaps == int(missing), name
+        lengths = np.concatenate([part.lengths for part in parts])
+        low, _, high = str(sizes["length"]).partition("-")
+        assert (lengths.min(), lengths.max()) == (int(low), int(high or low)), name
+
+
+@pytest.mark.parametrize(
+    ("name", "series", "points", "labels"),
+    [
+        ("Animals", 102, 14_990, {"cattle": 34, "deer": 30, "elk": 38}),
+        ("Vehicles", 381, 178_299, {"bus": 108, "truck": 273}),
+        ("GoTrack", 163, 18_107, {"car": 87, "bus": 76}),
+    ],
+)
+def test_trajectories(shared, name, series, points, labels):
+    whole = load_irregular(name)
+    merged = whole.notes.get("rows merged at equal times, by mean", 0)
+    assert (len(whole), int(whole.lengths.sum()) + merged) == (series, points)
+    assert {label: whole.labels.count(label) for label in labels} == labels
+    seen = []
+    for fold in range(1, 6):
+        train, test = (load_irregular(name, split=split, fold=fold) for split in ("train", "test"))
+        assert sorted([*train.ids, *test.ids]) == sorted(whole.ids)
+        seen += test.ids
+    assert sorted(seen) == sorted(whole.ids)
+
+
+def test_rfid_has_a_label_at_each_time(shared):
+    whole = load_irregular("RFID")
+    assert (len(whole), int(whole.lengths.sum())) == (60, 52_482)
+    counts = sum(series.target_values.sum(0) for series in whole)
+    assert counts.tolist() == [15_162, 4381, 30_983, 1956]
+    assert whole.schema.targets == ("sit on bed", "sit on chair", "lying", "ambulating")
+
+
+def test_events_with_an_end_of_observation(shared):
+    events = {"Reddit": [249_014, 72_802, 79_119], "Twitter": [16_180, 8400, 5497], "Yelp": [6166, 1719, 1832]}
+    for name, counts in events.items():
+        parts = _parts(name)
+        sizes = DATASETS[name].sizes
+        assert [len(part) for part in parts.values()] == [sizes[split] for split in parts]
+        assert [int(part.lengths.sum()) for part in parts.values()] == counts
+        windows = observation_windows(name, "test")
+        assert set(windows) == {(0.0, 24.0)}
+        assert len(windows) == len(parts["test"])
+
+
+def test_earthquakes_are_one_catalogue_in_four_parts(shared):
+    sizes = DATASETS["SanJacinto"].sizes
+    end = 0.0
+    for split in ("aux", "train", "dev", "test"):
+        (sequence,) = load_events("SanJacinto", split=split)
+        ((start, stop),) = observation_windows("SanJacinto", split)
+        assert len(sequence) == sizes[split]
+        assert start == end
+        assert start <= sequence.times[0] <= sequence.times[-1] <= stop
+        assert sequence.features.shape == (sizes[split], 1)
+        assert sequence.features.min() >= 1
+        end = stop
+    chunks = load_events("SanJacinto", split="test", chunk=200)
+    assert (len(chunks), int(chunks.lengths.sum())) == (22, 4400)
 
 
 def test_presence_of_everything(shared):

@@ -96,7 +96,7 @@ def test_no_part_but_train_and_test():
 
 
 def test_every_entry_is_consistent():
-    assert len(DATASETS) == 44
+    assert len(DATASETS) == 67
     for info in DATASETS.values():
         assert info.licence
         assert info.sizes

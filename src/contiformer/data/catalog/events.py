@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ EVENT_FOLDS = {"Synthetic": 4, "Neonate": 4, "Traffic": 4, "MIMIC-II": 5, "BookO
 _WHOLE: dict[str, Callable[..., Any]]
 _WHOLE = {"Neonate": load_neonate, "Traffic": load_traffic, "Synthetic": GENERATORS["synthetic"]}
 PARTS = ("train", "dev", "test")
+#: One catalogue in consecutive parts, with a part before the train part.
+_EARTHQUAKES = "SanJacinto"
 DEV_SHARE = 0.1
 #: From the unit of the files to the paper's, judged by mean and standard deviation of the gaps.
 BOOKORDER_SCALE = 1000.0
@@ -34,18 +37,21 @@ def load_events(name: str, *, fold: int = 1, split: str = "train", seed: int = 0
     - Synthetic, Neonate, Traffic: 4 folds, drawn with the seed; dev is a tenth of the rest.
     - MIMIC-II: 5 folds, train, dev and test as published.
     - BookOrder, StackOverflow: 5 folds, test as published; dev is a tenth of the published train part, by the seed.
-    - Taxi, Taobao, Retweet, Earthquake, Amazon: one fold, train, dev and test as published.
+    - Taxi, Taobao, Retweet, Earthquake, Amazon, Reddit, Twitter, Yelp: one fold, train, dev and test as published.
+    - SanJacinto: one catalogue of earthquakes; train, dev and test, and ``aux`` before them, are consecutive parts of
+      one sequence each, cut into sequences of ``chunk`` events if that is given. Features: the magnitude.
 
     Args:
         fold: from 1.
         split: ``train``, ``dev`` or ``test``.
         seed: for folds and dev parts that are not published.
         options: Neonate: ``expert``; Traffic: ``sensors``, ``fluctuation``, ``pause``; BookOrder: ``scale``, a factor
-            for the times, and those of :func:`clipped`; Synthetic: those of its generator but the seed.
+            for the times, and those of :func:`clipped`; SanJacinto: ``chunk``; Synthetic: those of its
+            generator but the seed.
     """
     info = dataset_info(name, "events")
     count = EVENT_FOLDS.get(info.name, 1)
-    check_fold(info.name, count, fold, split)
+    check_fold(info.name, count, fold, "train" if (info.name, split) == (_EARTHQUAKES, "aux") else split)
     if info.name in _WHOLE:
         whole = _called(_WHOLE[info.name], info.name, options)
         rest, test = whole.k_fold(count, seed=seed)[fold - 1]
@@ -54,6 +60,10 @@ def load_events(name: str, *, fold: int = 1, split: str = "train", seed: int = 0
         options = dict(options)
         part = _book_order(info, fold, split, seed, float(options.pop("scale", BOOKORDER_SCALE)))
         return _called(lambda **given: clipped(part, **given), info.name, options)
+    if info.name == _EARTHQUAKES:
+        path = require_file(info, *info.forms[0].files)
+        catalogue = _part(path, lambda record: record.get("split") == split, "magnitudes")
+        return _called(partial(_chunks, catalogue), info.name, options)
     if options:
         raise DataError(f"{info.name} does not know {', '.join(options)}", remedy="this set takes no further options")
     if info.name == "MIMIC-II":
@@ -95,6 +105,20 @@ def clipped(data: EventSet, *, max_length: int | None = 500, max_gap: float | No
     return EventSet(list(kept), num_types=data.num_types, type_names=data.type_names, notes=notes)
 
 
+def _chunks(data: EventSet, chunk: int | None = None) -> EventSet:
+    """Sequences of at most so many events, named ``0/0``, ``0/1``, ..., whose times go on."""
+    if chunk is None:
+        return data
+    if chunk < 1:
+        raise DataError(f"sequences of {chunk} events", remedy="pass chunk=1 or more")
+    pieces = [
+        replace(one.events(slice(start, start + chunk)), id=f"{n}/{start // chunk}")
+        for n, one in enumerate(data)
+        for start in range(0, len(one), chunk)
+    ]
+    return EventSet(pieces, num_types=data.num_types, type_names=data.type_names, notes=data.notes)
+
+
 def _with_short_gaps(sequence: EventSequence, most: float) -> EventSequence:
     gaps = np.diff(sequence.times)
     if not (gaps > most).any():
@@ -111,8 +135,33 @@ def _called(loader: Callable[..., EventSet], name: str, options: dict[str, Any])
         raise DataError(f"{name}: {error}", remedy="see the help of load_events for its options") from None
 
 
-def _part(path: Path, belongs: Callable[[dict[str, Any]], bool]) -> EventSet:
+def observation_windows(name: str, split: str = "train") -> list[tuple[float, float]]:
+    """Start and end of the observation of each sequence, for sets that state them: Reddit, Twitter, Yelp, SanJacinto.
+
+    The start is 0 unless it is stated.
+    """
+    info = dataset_info(name, "events")
+    path = require_file(info, *info.forms[0].files)
+    found: list[tuple[float, float]] = []
+
     def keep(record: dict[str, Any]) -> bool:
+        mine = record.get("split") == split
+        if mine and not isinstance(record.get("t_max"), int | float):
+            raise DataError(f"{info.name} does not state when observation ends", column="t_max")
+        if mine:
+            found.append((float(record.get("t_start", 0.0)), float(record["t_max"])))
+        return mine
+
+    read_events(path, keep=keep)
+    return found
+
+
+def _part(path: Path, belongs: Callable[[dict[str, Any]], bool], marks: str | None = None) -> EventSet:
+    """The sequences that belong to a part; ``marks`` names a list of numbers that becomes the feature of each event."""
+
+    def keep(record: dict[str, Any]) -> bool:
+        if marks is not None and isinstance(record.get(marks), list):
+            record["features"] = [[mark] for mark in record[marks]]
         for name in ("times", "types", "num_types"):
             if record.get(name) is None:
                 raise DataError(f"there are no {name}", column=name, remedy="each sequence needs them")

@@ -14,6 +14,7 @@ from contiformer.data.errors import DataError, did_you_mean
 #: The function that loads the sets of each task, ``module:function``.
 _LOADERS = {
     "classification": "contiformer.data.catalog.uea:load_uea",
+    "irregular": "contiformer.data.catalog.irregular:load_irregular",
     "events": "contiformer.data.catalog.events:load_events",
     "forecasting": "contiformer.data.catalog.forecasting:load_forecasting",
     "clinical": "contiformer.data.catalog.clinical:load_clinical",
@@ -50,7 +51,7 @@ class DatasetInfo:
     """One entry of the catalogue.
 
     Attributes:
-        task: classification, events, forecasting or clinical.
+        task: classification, irregular, events, forecasting or clinical.
         sizes: counts, in words or numbers.
         folder: its path below the data folder; empty for generated data.
         forms: the forms it can have there, the preferred one first.
@@ -88,8 +89,10 @@ def _read() -> Iterator[DatasetInfo]:
     """The entries of ``datasets.toml``."""
     listed = tomllib.loads((files(__package__) / "datasets.toml").read_text(encoding="utf-8"))
     for name, sizes in listed["uea"].items():
-        yield _uea(name, sizes, listed["uea_notes"].get(name, ""))
-    for task in ("events", "forecasting", "clinical"):
+        yield _archived("uea", "classification", name, sizes, listed["uea_notes"].get(name, ""))
+    for name, sizes in listed["ucr"].items():
+        yield _archived("irregular", "irregular", name, sizes, "")
+    for task in ("irregular", "events", "forecasting", "clinical"):
         for entry in listed[task]:
             complete, partial = entry.pop("files", []), entry.pop("partial_files", [])
             forms = [FileForm(tuple(form)) for form in complete] + [FileForm(tuple(form), False) for form in partial]
@@ -99,17 +102,18 @@ def _read() -> Iterator[DatasetInfo]:
             yield DatasetInfo(forms=tuple(forms), sources=tuple(sources), **more, **entry)
 
 
-def _uea(name: str, sizes: list[int | str], note: str) -> DatasetInfo:
-    folder = f"uea/{name}"
+def _archived(root: str, task: str, name: str, sizes: list[int | str], note: str) -> DatasetInfo:
+    """An entry of the UEA and UCR archives, in a folder below ``root``."""
+    folder = f"{root}/{name}"
     address = f"https://www.timeseriesclassification.com/aeon-toolkit/{name}.zip"
     return DatasetInfo(
         name=name,
-        task="classification",
+        task=task,
         sizes=dict(zip(("train", "test", "length", "channels", "classes"), sizes, strict=True)),
-        licence="none stated; cite the UEA archive and the donors",
+        licence="none stated; cite the UEA and UCR archive and the donors",
         folder=folder,
         forms=(FileForm((f"{folder}/{name}_TRAIN.ts.gz", f"{folder}/{name}_TEST.ts.gz")),),
-        loader=_LOADERS["classification"],
+        loader=_LOADERS[task],
         sources=(Source(address, folder, members=(f"*{name}_TRAIN.ts", f"*{name}_TEST.ts")),),
         note=note,
         options={"split": "train"},

@@ -9,7 +9,7 @@ from math import floor
 
 import numpy as np
 
-from contiformer.data.catalog.registry import DATASETS, dataset_info
+from contiformer.data.catalog.registry import DATASETS, DatasetInfo, dataset_info
 from contiformer.data.catalog.storage import require_file
 from contiformer.data.collection import LazyItems
 from contiformer.data.errors import DataError
@@ -30,6 +30,11 @@ def load_uea(name: str, split: str = "train") -> SeriesSet:
     info = dataset_info(name, "classification")
     if split not in {"train", "test"}:
         raise DataError(f"{info.name} has no part {split!r}", remedy="the official split has 'train' and 'test'")
+    return read_archive_part(info, split)
+
+
+def read_archive_part(info: DatasetInfo, split: str) -> SeriesSet:
+    """One ``.ts`` file of an archive, its series named by part and position."""
     path = require_file(info, f"{info.folder}/{info.name}_{split.upper()}.ts.gz")
     data = read_ts(path)
     named = [replace(series, id=f"{split}/{n}") for n, series in enumerate(data)]
