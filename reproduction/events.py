@@ -210,13 +210,13 @@ def crossed_sheets(results: Results) -> list[Sheet]:
     results = results.comparable
     metric, sheets = results.experiment.metrics[0], []
     for place in results.places:
-        there = {
-            encoder: pair
-            for encoder, pair in CROSSED.items()
-            if all(results.values(place, model, metric) for model in pair)
-        }
-        found = results.common(place, [model for pair in there.values() for model in pair], metric)
-        if len(there) < 2 or not found:
+        there: dict[str, tuple[str, str]] = {}
+        found: dict[str, list[float]] = {}
+        for encoder, pair in CROSSED.items():
+            # one without a repeat that all before it have would empty the table
+            if common := results.common(place, [*found, *pair], metric):
+                there[encoder], found = pair, common
+        if len(there) < 2:
             continue
         n = len(next(iter(found.values())))
         means = {encoder: [float(np.mean(found[model])) for model in pair] for encoder, pair in there.items()}
