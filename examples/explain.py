@@ -1,4 +1,4 @@
-"""Which observations does a prediction rest on? Attributions by occlusion, as a table."""
+"""Attributions of a prediction to observations, by occlusion, as a table."""
 
 import polars as pl
 

@@ -165,6 +165,27 @@ def test_every_public_method_is_documented_where_it_is_or_in_a_base_class():
     assert missing == []
 
 
+def documented() -> Iterator[tuple[str, object]]:
+    """Names on the site's reference pages, and the classes that users build models from."""
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            module, _, name = line.removeprefix("::: ").rpartition(".")
+            # Spark and Ray need not be installed
+            if line.startswith("::: ") and "integrations" not in module:
+                yield f"{module}.{name}", getattr(import_module(module), name)
+    for module in ("contiformer", "contiformer.backbones", "contiformer.data", "contiformer.nn", "contiformer.paths"):
+        found = import_module(module)
+        every = {f"{module}.{name}": getattr(found, name) for name in found.__all__}
+        yield from ((name, one) for name, one in every.items() if inspect.isclass(one))
+
+
+def test_documented_names_have_examples():
+    """The tests run all docstring examples, so an example that is there is one that works."""
+    shown = dict(documented())
+    assert len(shown) > 40
+    assert [name for name, found in shown.items() if ">>> " not in (found.__doc__ or "")] == []
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """A wheel that is built from a copy of the tree."""

@@ -1,4 +1,4 @@
-"""What a backbone says it can do is held against the data before training."""
+"""Capabilities of a backbone are checked against the data before training."""
 
 from __future__ import annotations
 

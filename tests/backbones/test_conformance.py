@@ -1,4 +1,4 @@
-"""What every backbone must do, whatever it is made of. A new one is tested as soon as it is in ``BACKBONES``."""
+"""Conformance suite of all backbones. A new one is tested as soon as it is in ``BACKBONES``."""
 
 from __future__ import annotations
 

@@ -20,14 +20,6 @@ def error(code, *words):
     return result.stderr
 
 
-def test_help_fits_into_80_columns(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    text = run("serve", "--help").stdout
-    assert max(map(len, text.splitlines())) <= 80
-    for word in ("--host", "--port", "--token-file", "--data", "runs/mortality"):
-        assert word in text
-
-
 def test_folders_without_a_model(tmp_path, classified):
     assert "there is no such folder" in error(1, tmp_path / "no", "--port", 0)
     assert "no model is saved here" in error(1, tmp_path, "--port", 0)

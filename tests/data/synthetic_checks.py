@@ -1,4 +1,4 @@
-"""What the tests of all generators share."""
+"""Checks that the tests of all generators share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which epoch was kept: history, metrics, model card, picture and progress agree with the saved weights."""
+"""The kept epoch: history, metrics, model card, picture and progress agree with the saved weights."""
 
 import json
 from dataclasses import replace

@@ -34,6 +34,11 @@ class Capabilities:
         causal: the state at time t depends on nothing observed after t.
         irregular: times may be anywhere; otherwise all gaps have to be equal.
         missing: channels may be missing at some points.
+
+    Example:
+        >>> from contiformer.backbones import BACKBONES
+        >>> BACKBONES["gru_d"].capabilities.causal
+        True
     """
 
     causal: bool = False

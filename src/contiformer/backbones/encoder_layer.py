@@ -107,6 +107,12 @@ class EncoderLayer(nn.Module):
     within the feed-forward block (of width ``d_ff``, None: ``4 * d_model``) and after both.
 
     Shapes: tokens [B, T, d] and observations [B, N, d] -> [B, T, d].
+
+    Example:
+        >>> from contiformer.backbones import EncoderLayer
+        >>> layer = EncoderLayer(d_model=16, n_heads=2, dropout=0.0)
+        >>> layer.feed_forward[0].out_features
+        64
     """
 
     def __init__(

@@ -33,6 +33,13 @@ class MultiTimeAttention(nn.Module):
     All channels share the scores, so their sums are matrix products; there is no tensor over query, row and channel.
 
     Shapes: query_times [B, Q], times [B, N], values and observed [B, N, C], sees [B, Q, N] (None: all) -> [B, Q, size].
+
+    Example:
+        >>> import torch
+        >>> from contiformer.backbones import MultiTimeAttention
+        >>> times, values = torch.rand(2, 7), torch.randn(2, 7, 3)
+        >>> MultiTimeAttention(3, 16)(torch.rand(2, 4), times, values, torch.ones(2, 7, 3, dtype=torch.bool)).shape
+        torch.Size([2, 4, 16])
     """
 
     def __init__(self, channels: int, size: int, heads: int = 1, time_features: int = 128) -> None:
@@ -101,6 +108,14 @@ class MTAN(Backbone):
     Args:
         n_heads, time_features: of both attentions; the authors use 1 and 128.
         references: reference times (64 and 128 in the authors' commands).
+
+    Example:
+        >>> import torch
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, collate
+        >>> batch = collate([Series.of([0, 0.3, 1], [[1.0], [2.0], [3.0]])])
+        >>> make_backbone("mtan", input_size=1, d_model=16)(batch, torch.rand(1, 4).double()).shape
+        torch.Size([1, 4, 16])
     """
 
     citation = "Shukla and Marlin, Multi-Time Attention Networks, ICLR 2021"

@@ -65,7 +65,7 @@ def main(
         bool, typer.Option(DEBUG, help="Show the trace of an error. May stand anywhere, also after a command.")
     ] = False,
 ) -> None:
-    """Continuous-time transformers for irregular time series: exact, fast, and answers at any time.
+    """Continuous-time transformers for irregular time series: train, predict at any time, explain and serve.
 
     [bold]First steps[/bold]
 
@@ -86,7 +86,8 @@ def demo(
 ) -> None:
     """Train one ContiFormer layer on noisy spirals, evaluate it, predict at new times, and draw the curves.
 
-    Ctrl-C keeps what was learned: the same command goes on. The run folder is that of `contiformer train`.
+    After Ctrl-C, start the same command again: it resumes. The run folder has
+    the form that `contiformer train` writes.
     """
     _run("demo", locals())
 
@@ -164,8 +165,9 @@ def evaluate(
 ) -> None:
     """Metrics of a trained model on its test part, or on other data.
 
-    The test part is read from the files that the folder names, which is said. For a folder of someone else pass --data:
-    then no file is read but those that you name, as in `contiformer predict`.
+    The test part is read from the files that the run folder names; the command
+    prints which ones. With --data it reads only the files that you name: use it
+    for a run folder that you got from someone else.
 
     [bold]Examples[/bold]
 
@@ -224,9 +226,11 @@ def predict(
 ) -> None:
     """Classes and their probabilities, numbers, values with their uncertainty at any times, or the next events.
 
-    With a folder as --output, tables of any size are scored block by block: part-00001.parquet and so on. Rows may be
-    in any order and in any number of CSV or Parquet files. The same command again goes on after a crash; --on-error
-    skip lists the series that cannot be scored in _refused-00001.csv and so on.
+    With a folder as --output, tables of any size are scored block by block,
+    into part-00001.parquet and so on. Rows may be in any order and in any
+    number of CSV or Parquet files. After a crash, start the same command again:
+    it does what is missing. --on-error skip lists series that cannot be scored
+    in _refused-00001.csv and so on.
 
     [bold]Examples[/bold]
 
@@ -279,7 +283,7 @@ def explain(
     [bold]Examples[/bold]
 
       contiformer explain runs/mortality --input new.csv --output why.csv
-      contiformer explain runs/mortality --input new.csv --series p17 --output a.png
+      contiformer explain runs/mortality --input new.csv --series 7 --output a.png
       contiformer explain runs/vitals --input new.csv --target pulse --at 12.5
     """
     _run("explain", locals())
@@ -302,9 +306,11 @@ def export(
 ) -> None:
     """Write the model as one graph that runs without this library, and compare its answers with the model's own.
 
-    Scaling, clock, backbone, head and calibration are in it; checks of the data are not. Inputs and outputs are in the
-    units of the data and described in the file's metadata. A file whose answers differ by more than 1e-4 is not
-    written. Without a test part it is checked on series generated from the statistics of the training data.
+    The graph holds scaling, clock, backbone, head and calibration, but no
+    checks of the data. Inputs and outputs are in the units of the data; the
+    file's metadata describe them. A file whose answers differ from the model's
+    by more than 1e-4 is not written. A run without a test part is checked on
+    series that are generated from the statistics of the training data.
 
     [bold]Examples[/bold]
 
@@ -321,9 +327,10 @@ def plot(
 ) -> None:
     """Learning curves, and predictions for the test series (without a test part: the validation series).
 
-    Classification gets a confusion matrix and a reliability diagram, interpolation and forecasting some series with
-    prediction and band, regression a picture of true and predicted numbers; events get intensities, gaps, residuals and
-    a confusion matrix. The paths are printed.
+    Classification: confusion matrix and reliability diagram. Interpolation and
+    forecasting: series with prediction and band. Regression: true against
+    predicted numbers. Events: intensities, gaps, residuals and a confusion
+    matrix. The paths of the pictures are printed.
 
     [bold]Example[/bold]
 
@@ -381,10 +388,12 @@ def explore(
 ) -> None:
     r"""Look at series and what the model says of them, on a page in the browser.
 
-    Move the time until which the model knows a series, drag, add and delete observations, and see predictions change;
-    attributions, attention, calibration and the series that surprise the model most. Only this machine can reach the
-    page. Without --data the series are read from the files that the run folder names, which is said. Needs the extra:
-    pip install 'contiformer\[serve]'.
+    Move the time up to which the model knows a series; drag, add and delete
+    observations, and see predictions change; look at attributions, attention,
+    calibration and the series that the model finds most surprising. The page
+    can be reached from this machine only. Without --data it shows series from
+    the files that the run folder names; the command prints which ones. Needs
+    the extra: pip install 'contiformer\[serve]'.
 
     [bold]Examples[/bold]
 
@@ -401,12 +410,13 @@ def report(
 ) -> None:
     """One HTML page about a run: findings, metrics with confidence intervals, charts, and tables that can be sorted.
 
-    It judges the test part, or the validation series of a run without one. The page is whole in itself: it asks for
-    nothing from elsewhere, and can be sent and printed.
+    The report is about the test part, or about the validation series of a run
+    without one. The page loads nothing from the network, so you can send it and
+    print it.
 
     [bold]Example[/bold]
 
-      contiformer report runs/classification-BasicMotions-seed0 --output report.html
+      contiformer report runs/mortality --output report.html
     """
     _run("report", locals())
 

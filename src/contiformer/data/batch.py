@@ -56,6 +56,12 @@ class Batch(_Padded):
         label: [B], numbers of classes (int64) or values (float64).
         target_times, target_values, target_observed, target_lengths: the series to predict, padded in the same way.
         weight: [B], how much each series counts in a loss; None: all the same.
+
+    Example:
+        >>> from contiformer.data import Series, collate
+        >>> batch = collate([Series.of([0, 1], [[1.0], [float("nan")]]), Series.of([5], [[3.0]])])
+        >>> batch.mask.tolist(), batch.observed[..., 0].tolist()
+        ([[True, True], [True, False]], [[True, False], [True, False]])
     """
 
     times: Float64[Tensor, "batch points"]
@@ -91,6 +97,12 @@ class EventBatch(_Padded):
         mask: [B, L], True at events.
         features: [B, L, F], 0 where unknown, with features_observed.
         weight: [B], how much each sequence counts in a loss; None: all the same.
+
+    Example:
+        >>> from contiformer.data import EventSequence, collate_events
+        >>> batch = collate_events([EventSequence.of([0, 1], [0, 2]), EventSequence.of([4], [1])])
+        >>> batch.types.tolist(), batch.lengths.tolist()
+        ([[0, 2], [1, 0]], [2, 1])
     """
 
     times: Float64[Tensor, "batch events"]

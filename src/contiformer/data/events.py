@@ -25,6 +25,12 @@ class EventSequence:
         types: [L] int64, from 0.
         features: [L, F], more about each event, NaN where unknown.
         label: of the whole sequence.
+
+    Example:
+        >>> from contiformer.data import EventSequence
+        >>> sequence = EventSequence.of([3.0, 1.0], [1, 0], id="customer 7")
+        >>> sequence.times.tolist(), sequence.types.tolist()
+        ([1.0, 3.0], [0, 1])
     """
 
     times: Float64[np.ndarray, " events"]

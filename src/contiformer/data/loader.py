@@ -35,6 +35,11 @@ class BucketSampler(Sampler[list[int]]):
         batch_size: items in a batch; the last one may be smaller.
         shuffle: False: items in their order, the same in every epoch.
         blocks: items that are read together (``SeriesSet.blocks``); blocks are visited one after another.
+
+    Example:
+        >>> from contiformer.data import BucketSampler
+        >>> list(BucketSampler([5, 9, 5, 9], batch_size=2, shuffle=False))
+        [[0, 1], [2, 3]]
     """
 
     def __init__(

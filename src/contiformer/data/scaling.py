@@ -313,6 +313,11 @@ class EventScaling:
         waits: quantiles of the waits at :data:`LEVELS`, in units.
         counts: events of each type that are not the first of their sequence.
         feature_mean, feature_std: of further features of events.
+
+    Example:
+        >>> from contiformer.data import EventScaling, EventSequence, EventSet
+        >>> EventScaling.fit(EventSet([EventSequence.of([0, 1, 4], [0, 1, 0])])).unit
+        2.0
     """
 
     unit: float

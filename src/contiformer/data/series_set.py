@@ -25,6 +25,12 @@ class Schema:
         time_unit: what a time of 1 is, for tables and axes.
         time_kind: of the times as they were given, None where unknown.
         categories: the categories of each column that became one 0/1 channel or feature for each of them.
+
+    Example:
+        >>> from contiformer.data import Schema
+        >>> schema = Schema(channels=("pulse", "pH"), units=("1/min", None), time_unit="h")
+        >>> Schema.from_dict(schema.to_dict()) == schema
+        True
     """
 
     channels: tuple[str, ...] = ()

@@ -44,6 +44,15 @@ class Explanation:
             model that answers at query times and pools nothing.
         dates: times are seconds since 1970.
         events: the series are event sequences, and values say nothing.
+
+    Example:
+        >>> from contiformer import Classifier, TrainingOptions
+        >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in (1.0, 2.0, 3.0, -1.0, -2.0, -3.0)]
+        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
+        >>> clf = Classifier(training=quick).fit(X, [0, 0, 0, 1, 1, 1])
+        >>> reasons = clf.explain(X[:1])
+        >>> reasons.attributions[0].shape, reasons.unit
+        ((3, 1), 'log-odds of the predicted class')
     """
 
     method: Method

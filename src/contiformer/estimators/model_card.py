@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def kept_weights(estimator: Learner) -> list[str]:
-    """Which epoch was kept and why, and what it was chosen by before calibration."""
+    """The kept epoch, the reason for it, and its score before calibration."""
     metrics = estimator.metrics_
     kept, epochs = metrics.get("kept_epochs"), metrics.get("epochs")
     if not kept or not epochs:
@@ -23,7 +23,7 @@ def kept_weights(estimator: Learner) -> list[str]:
     count = metrics["validation_series"]
     last = estimator.training_options().keeping(count).keep == "last"
     monitor = estimator.tasks_[0].monitor
-    rule = f"the last: {count:,} validation series" if last else f"the best by validation {monitor}"
+    rule = f"the last one, with {count:,} validation series" if last else f"the best by validation {monitor}"
     lines = [f"Kept epoch {numbers} ({rule})."]
     before, after = metrics["before_calibration"][monitor], metrics["validation"][monitor]
     if abs(before - after) > 1e-6 * abs(before):

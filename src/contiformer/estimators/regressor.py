@@ -42,6 +42,13 @@ class Regressor(ValueEstimator):
         law: for target series: "point" or "gaussian".
         frames: (height, width) when the channels are the pixels of pictures; the default batch size is 8 then.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
+
+    Example:
+        >>> from contiformer import Regressor, TrainingOptions
+        >>> X = [([0, 0.4, 1.0], [[n], [2 * n], [n]]) for n in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)]
+        >>> quick = TrainingOptions(max_epochs=1, validation=0.5, verbose=0)
+        >>> Regressor(training=quick).fit(X, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).predict(X).shape
+        (6,)
     """
 
     scaling: Literal["auto", "standard", "normal scores"] = "auto"

@@ -133,7 +133,7 @@ def _parallel() -> ctypes.c_void_p:
 
 
 def threads_for(items: int, per_thread: int) -> int:
-    """How many of torch's threads are worth waking for so many items."""
+    """The number of torch's threads that are worth waking for so many items."""
     return max(1, min(torch.get_num_threads(), items // per_thread))
 
 

@@ -350,7 +350,7 @@ class ContinuousAttention(nn.Module):
         query_times: Real[Tensor, "batch query"] | None = None,
         mask: Bool[Tensor, "batch obs"] | None = None,
     ) -> int:
-        """How many pieces of time :meth:`forward` needs for its arguments."""
+        """The number of pieces of time that :meth:`forward` needs for its arguments."""
         if 0 in times.shape or (query_times is not None and 0 in query_times.shape):
             return 1
         return self._pieces(Observations.of(x, times, query_times, mask, self.d_model), self.rule).count

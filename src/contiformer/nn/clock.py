@@ -63,9 +63,16 @@ class Clock(nn.Module):
 
 
 class TimeEncoding(nn.Module):
-    """``scale [sin(ω_k t), cos(ω_k t)]`` with ``d_model / 2`` frequencies from ``low`` to ``high`` in geometric steps.
+    """Sinusoidal time encoding ``scale [sin(ω_k t), cos(ω_k t)]``.
 
-    Frequencies are in radians per unit of the model's time. Shapes: t [...] -> [..., d_model].
+    There are ``d_model / 2`` frequencies from ``low`` to ``high`` in geometric steps, in radians per unit of the
+    model's time. Shapes: t [...] -> [..., d_model].
+
+    Example:
+        >>> import torch
+        >>> from contiformer.nn import TimeEncoding
+        >>> TimeEncoding(4)(torch.zeros(2)).tolist()
+        [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]]
     """
 
     scale: float = 1.0

@@ -88,7 +88,14 @@ class HeadwiseField(nn.Module):
 
 
 class LinearField(nn.Module):
-    """``f(t, x) = A x``: trajectories are matrix exponentials, ``k_i(t) = exp(A (t - t_i)) K_i``."""
+    """The linear field ``f(t, x) = A x``; trajectories are matrix exponentials, ``k_i(t) = exp(A (t - t_i)) K_i``.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.nn import LinearField
+        >>> LinearField(8)(0.5, torch.zeros(3, 8)).shape
+        torch.Size([3, 8])
+    """
 
     def __init__(self, d_model: int) -> None:
         super().__init__()

@@ -18,7 +18,9 @@ NormPlace = Literal["end", "entry"]
 
 
 class ContiFormerLayer(nn.Module):
-    """``z̃(t) = LN(attention(t) + x(t))``, ``z(t) = LN(FFN(z̃(t)) + z̃(t))`` at any times ``t``.
+    """One transformer layer with continuous-time attention, evaluated at any times.
+
+    ``z̃(t) = LN(attention(t) + x(t))``, ``z(t) = LN(FFN(z̃(t)) + z̃(t))``.
 
     The residual ``x(t)`` is the path through the inputs ``X_i``, interpolated as the attention's queries are. With an
     ``encoding`` of time, the path goes through ``X_i - encoding(t_i)`` and ``encoding(t)`` is added at ``t`` itself:
@@ -34,6 +36,13 @@ class ContiFormerLayer(nn.Module):
         dropout: after attention and feed-forward, and of the attention weights.
         norm: "end", as in the paper, or "entry".
         attention: options of :class:`~contiformer.nn.ContinuousAttention`.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.nn import ContiFormerLayer
+        >>> layer, times = ContiFormerLayer(d_model=16, n_heads=2), torch.rand(3, 10).sort().values
+        >>> layer(torch.randn(3, 10, 16), times, query_times=torch.rand(3, 4)).shape
+        torch.Size([3, 4, 16])
     """
 
     def __init__(

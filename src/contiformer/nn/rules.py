@@ -11,7 +11,7 @@ RULES: tuple[str, ...] = get_args(RuleName)
 
 @dataclass(frozen=True)
 class AttentionRule:
-    """How a mean over ``[t_i, u]`` is taken, of what, and who may attend to whom.
+    """Options of the attention integrals: quadrature rule, integrands, normalisation and causality.
 
     Args:
         rule: "exact", the integral; "linear", the average of the two end points; "gauss", Gauss-Legendre with

@@ -28,6 +28,13 @@ class PiecewisePolynomial:
     Before the first knot the first value is held. Of knots that coincide, all have the value there.
 
     Shapes: knots [B, N] (not decreasing; repeated knots bound empty cells), coefficients [B, N, K, d].
+
+    Example:
+        >>> import torch
+        >>> from contiformer.paths import interpolate
+        >>> path = interpolate("linear", torch.tensor([[0.0, 1.0]]), torch.tensor([[[2.0], [4.0]]]))
+        >>> path(torch.tensor([[0.5, 3.0]])).flatten().tolist()
+        [3.0, 4.0]
     """
 
     knots: Float[Tensor, "batch knots"]
@@ -82,7 +89,7 @@ class PiecewisePolynomial:
 
 
 def count_until(knots: Float[Tensor, "batch knots"], t: Float[Tensor, "batch query"]) -> Int[Tensor, "batch query"]:
-    """How many of the sorted knots are at or before each time.
+    """Count the sorted knots at or before each time.
 
     Example:
         >>> import torch

@@ -32,7 +32,7 @@ class ResolutionWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Pieces:
-    """Where the pieces of each sequence begin and end.
+    """Beginnings and ends of the pieces of each sequence.
 
     ``edges`` [B, P + 1] does not decrease; a piece of length zero stands in where a sequence needs fewer than its
     batch mates.
@@ -89,7 +89,7 @@ class Pieces:
     def shares(
         self, start: Float[Tensor, "batch rows"], length: Float[Tensor, "batch rows"]
     ) -> Float[Tensor, "batch rows edges"]:
-        """Where the edges cut intervals, as a share of their length: 0 before an interval, 1 behind it.
+        """The places at which edges cut intervals, as a share of their length: 0 before an interval, 1 behind it.
 
         An interval of length zero lies in one piece as a whole.
         """
@@ -311,7 +311,7 @@ def series_sizes(
 
 
 def tail_of(sizes: Float[Tensor, "three states batch pieces"]) -> Float[Tensor, " batch"]:
-    """How large the last two coefficients are beside the curves: about the relative error of the series.
+    """Size of the last two coefficients relative to the curves: about the relative error of the series.
 
     The largest over states and pieces. Curves that grow over a long window are measured by their size at the start,
     which is where the others read them.

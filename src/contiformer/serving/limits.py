@@ -23,6 +23,11 @@ class Limits:
         body_seconds: seconds in which the body has to arrive.
         head_seconds: seconds in which the request line and headers have to arrive.
         connections: open connections.
+
+    Example:
+        >>> from contiformer.serving import Limits
+        >>> Limits(rows=1_000).rows
+        1000
     """
 
     body_bytes: int = 16 * 2**20

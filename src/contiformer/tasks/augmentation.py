@@ -27,6 +27,14 @@ class Augmentation:
         most: points at most; None: no limit. What long series cost is bounded by it.
         warp: size of a smooth random change of the clock, see :func:`warped`.
         noise: standard deviation of normal noise on the (scaled) values.
+
+    Example:
+        >>> import numpy as np
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import Augmentation
+        >>> batch = collate([Series.of(np.arange(40), np.ones((40, 1)))])
+        >>> Augmentation(keep=0.5)(batch).lengths.tolist()
+        [20]
     """
 
     keep: float = 1.0

@@ -31,6 +31,15 @@ class Classification(SeriesTask):
         augmentation: of the training series: the fields of :class:`Augmentation`.
 
     After training :meth:`calibrate` finds the temperature that the logits are divided by, on the validation series.
+
+    Example:
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import Classification, InputOptions, Inputs
+        >>> inputs = Inputs(InputOptions(channels=1))
+        >>> task = Classification(make_backbone("contiformer", inputs.size, d_model=16), inputs, classes=3)
+        >>> task.probabilities(collate([Series.of([0, 1], [[1.0], [2.0]])])).shape
+        torch.Size([1, 3])
     """
 
     monitor: ClassVar[str] = "loss"

@@ -49,10 +49,17 @@ class InputOptions:
 
 
 class Inputs(nn.Module):
-    """A batch in, a batch of more channels out; times and lengths are unchanged.
+    """Assemble backbone inputs: values, local means, gaps and static features as channels of one batch.
 
     ``size`` is the number of channels that come out. A mean over an interval counts as observed when its channel was
     observed anywhere in the series.
+
+    Example:
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import InputOptions, Inputs
+        >>> inputs = Inputs(InputOptions(channels=1, window=1))
+        >>> inputs(collate([Series.of([0, 1], [[1.0], [3.0]])])).values.tolist()
+        [[[1.0, 1.0, 2.0], [3.0, 2.0, 3.0]]]
     """
 
     edges: Tensor

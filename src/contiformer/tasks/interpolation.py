@@ -27,6 +27,14 @@ class Interpolation(AtTimes):
         hide: share of the observations that a step hides and asks for, where series have no target.
         stretches: share of the series in which a whole stretch of time is hidden instead of single observations, often
             at the beginning or the end: what teaches to answer in gaps and beyond the data.
+
+    Example:
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import InputOptions, Inputs, Interpolation
+        >>> inputs = Inputs(InputOptions(channels=1))
+        >>> task = Interpolation(make_backbone("contiformer", inputs.size, d_model=16), inputs, outputs=1)
+        >>> loss, weight = task.loss_terms(collate([Series.of([0, 1, 3], [[1.0], [2.0], [0.0]])]))
     """
 
     def __init__(

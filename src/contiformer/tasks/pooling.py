@@ -17,7 +17,7 @@ PoolingKind = Literal["learned", "mean", "last"]
 
 
 class Pooling(nn.Module):
-    """States ``z(t_i)`` at the points of a series in, one state out.
+    """Pool the states ``z(t_i)`` of a series into one vector.
 
     - ``learned``: queries ``u_k`` that are learned weigh the points by ``softmax_i(u_k · z(t_i))``; states know their
       time, so the weights can depend on it. They begin as the mean. Beside them stands the largest value over the
@@ -26,6 +26,13 @@ class Pooling(nn.Module):
     - ``last``: the state at the last point.
 
     Shapes: states [B, L, d], mask [B, L] -> [B, size]. A series without points gets zeros.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.tasks import Pooling
+        >>> states, mask = torch.arange(6.0).view(1, 3, 2), torch.tensor([[True, True, False]])
+        >>> Pooling(2, "mean")(states, mask).tolist()
+        [[1.0, 2.0]]
     """
 
     def __init__(self, d_model: int, kind: PoolingKind = "learned", queries: int = 4) -> None:

@@ -27,6 +27,15 @@ class Regression(SeriesTask):
         mean, std: of the training labels.
         pooling, summaries, dropout: see :class:`PooledHead`.
         augmentation: of the training series: the fields of :class:`Augmentation`.
+
+    Example:
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import InputOptions, Inputs, Regression
+        >>> inputs = Inputs(InputOptions(channels=1))
+        >>> task = Regression(make_backbone("contiformer", inputs.size, d_model=16), inputs)
+        >>> task(collate([Series.of([0, 1], [[1.0], [2.0]])])).shape
+        torch.Size([1])
     """
 
     monitor: ClassVar[str] = "mse"

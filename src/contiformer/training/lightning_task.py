@@ -23,6 +23,14 @@ class LightningTask(LightningModule):
         task: the model with its loss and metrics.
         options: of optimiser and schedule; all set.
         total_steps: length of the schedule.
+
+    Example:
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.tasks import Classification, InputOptions, Inputs
+        >>> from contiformer.training import LightningTask, TrainingOptions
+        >>> inputs = Inputs(InputOptions(channels=2))
+        >>> task = Classification(make_backbone("contiformer", inputs.size, d_model=16), inputs, classes=3)
+        >>> module = LightningTask(task, TrainingOptions(learning_rate=1e-3), total_steps=100)
     """
 
     def __init__(self, task: Task, options: TrainingOptions, total_steps: int) -> None:

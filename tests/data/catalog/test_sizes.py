@@ -1,4 +1,4 @@
-"""What the loaders give is what was counted when the data were collected."""
+"""Sizes of the loaded data sets agree with those counted when the data were collected."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What has to hold for every model of event sequences."""
+"""Properties of every model of event sequences."""
 
 from __future__ import annotations
 

@@ -98,6 +98,11 @@ def load(name: str, *, download: bool = False, **options: Any) -> SeriesSet | Ev
     """Load a data set from ``CONTIFORMER_DATA``, the user's cache or, with ``download``, its original host.
 
     ``contiformer datasets`` lists the names; the options are those of the set's loader: ``split``, ``fold``, ...
+
+    Example:
+        >>> from contiformer.data import load
+        >>> len(load("Synthetic", split="train", fold=1))
+        338
     """
     info = dataset_info(name)
     if download and info.sources and presence(info) not in {"yes", "generated"}:

@@ -69,7 +69,14 @@ def from_arrays(
 def from_list(
     items: Sequence[Any], *, labels: Sequence[Label] | None = None, channels: Sequence[str] | None = None
 ) -> SeriesSet:
-    """Series from a list of (times, values), of values alone (times 0, 1, 2, ...), or of Series."""
+    """Series from a list of (times, values), of values alone (times 0, 1, 2, ...), or of Series.
+
+    Example:
+        >>> from contiformer.data import from_list
+        >>> data = from_list([([0, 0.5, 2], [1.0, 2.0, 3.0]), ([0, 1], [4.0, 5.0])], labels=["a", "b"], channels=["x"])
+        >>> len(data), data.lengths.tolist()
+        (2, [3, 2])
+    """
     if labels is not None and len(labels) != len(items):
         raise DataError(f"{len(labels)} labels for {len(items)} series", remedy="give one for each")
     series = []
@@ -90,7 +97,14 @@ def from_list(
 
 
 def to_arrays(data: SeriesSet) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.int64]]:
-    """values [n, L, C] and times [n, L], NaN in the padding, and lengths [n]."""
+    """values [n, L, C] and times [n, L], NaN in the padding, and lengths [n].
+
+    Example:
+        >>> from contiformer.data import from_list, to_arrays
+        >>> values, times, lengths = to_arrays(from_list([([0, 2], [1.0, 2.0]), ([1], [3.0])]))
+        >>> times.tolist(), lengths.tolist()
+        ([[0.0, 2.0], [1.0, nan]], [2, 1])
+    """
     lengths = data.lengths
     shape = (len(data), int(lengths.max(initial=0)))
     wide = np.result_type(np.float32, *(one.values.dtype for one in data))

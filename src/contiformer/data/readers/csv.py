@@ -25,6 +25,13 @@ def read_csv(
     A file from :func:`write_csv` describes its columns itself; for any other, name the column of the times and pass the
     other roles as for :func:`contiformer.data.from_frame`: ``id``, ``values``, ``variable``, ``value``, ``label``,
     ``static``, ``duplicates``, ``order``.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from contiformer.data import read_csv
+        >>> _ = Path("labs.csv").write_text("patient,hour,pulse\\na,0.5,80\\na,2,84\\nb,1,71\\n")
+        >>> read_csv("labs.csv", id="patient", time="hour").ids
+        ['a', 'b']
     """
     with naming_file(path):
         if time is not None:

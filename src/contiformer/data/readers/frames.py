@@ -281,6 +281,11 @@ def to_frame(data: SeriesSet) -> pl.DataFrame:
     """One row per point: ``id, time``, the channels, and ``label`` and the static features where there are some.
 
     Series without an id get their position. What a table cannot hold (series without points, targets) is refused.
+
+    Example:
+        >>> from contiformer.data import from_list, to_frame
+        >>> to_frame(from_list([([0, 2], [1.0, 2.0]), ([1], [3.0])], channels=["x"])).rows()
+        [(0, 0.0, 1.0), (0, 2.0, 2.0), (1, 1.0, 3.0)]
     """
     series = list(data)
     if not series or not data.channels:

@@ -46,6 +46,12 @@ def read_events(
 
     ``keep`` tells by its object whether a sequence is taken; others are counted. By default ``num_types`` is what the
     lines say, or one more than the largest type.
+
+    Example:
+        >>> from contiformer.data import EventSequence, EventSet, read_events, write_events
+        >>> write_events(EventSet([EventSequence.of([0, 1.5], [0, 1])]), "orders.jsonl")
+        >>> read_events("orders.jsonl")[0].times.tolist()
+        [0.0, 1.5]
     """
     with naming_file(path):
         return _read(path, keep or (lambda _: True), num_types)

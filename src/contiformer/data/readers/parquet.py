@@ -36,6 +36,13 @@ def read_parquet(path: PathText, *, time: str | None = None, **roles: Any) -> Se
 
     A file from :func:`write_parquet` says itself what its columns are; for any other pass ``time`` and the other
     arguments of :func:`contiformer.data.from_frame`. Rows in errors count through all files of a folder.
+
+    Example:
+        >>> import polars as pl
+        >>> from contiformer.data import read_parquet
+        >>> pl.DataFrame({"id": ["a", "a", "b"], "t": [0, 1, 0], "x": [1.0, 2.0, 3.0]}).write_parquet("x.parquet")
+        >>> read_parquet("x.parquet", id="id", time="t").lengths.tolist()
+        [2, 1]
     """
     files = files_in(path)
     if time is None:
@@ -93,6 +100,14 @@ def scan_parquet(path: PathText, *, time: str, id: str, block_points: int = BLOC
     Rows of one id have to follow each other in one file; times have to be numbers or dates, ids words or whole numbers.
     Only the columns of ids and times are looked at first. Blocks of about ``block_points`` rows are read at a time; a
     :class:`~contiformer.data.Loader` visits one block after another.
+
+    Example:
+        >>> import polars as pl
+        >>> from contiformer.data import scan_parquet
+        >>> pl.DataFrame({"id": ["a", "a", "b"], "t": [0, 1, 0], "x": [1.0, 2.0, 3.0]}).write_parquet("x.parquet")
+        >>> data = scan_parquet("x.parquet", id="id", time="t")
+        >>> data[1].values.tolist()
+        [[3.0]]
     """
     if "order" in roles:
         raise DataError("scan_parquet keeps the order of the files", remedy="leave out order=")

@@ -255,7 +255,14 @@ def poisson_set(n: int = 500, *, end: float = 40.0, process: Poisson = POISSON_E
 
 
 def hawkes_set(n: int = 500, *, end: float = 50.0, process: Hawkes = HAWKES_EXAMPLE, seed: int = 0) -> EventSet:
-    """``n`` sequences from 0 to ``end``. Sequence i is the same whatever ``n`` is."""
+    """``n`` sequences from 0 to ``end``. Sequence i is the same whatever ``n`` is.
+
+    Example:
+        >>> from contiformer.data.synthetic import hawkes_set
+        >>> data = hawkes_set(20, seed=0)
+        >>> len(data), data.num_types
+        (20, 2)
+    """
     return _simulated(process, n, end, seed)
 
 

@@ -73,6 +73,12 @@ class Spirals:
         observed_values: [n, P, 2], truth plus noise.
         clockwise: [n], True for the second type of spiral.
         a, b: [n], the parameters of the curves.
+
+    Example:
+        >>> from contiformer.data.synthetic import generate_spirals
+        >>> spirals = generate_spirals(4, seed=0)
+        >>> spirals.clean.shape[0], spirals.observed_values.shape == (4, spirals.observed_times.shape[1], 2)
+        (4, True)
     """
 
     times: Float[Tensor, "n times"]

@@ -29,7 +29,7 @@ _TABLEAUX = {
 
 @dataclass(frozen=True)
 class Steps:
-    """How each sequence moves before each of its rows: in ``count`` steps of this length, by this solver."""
+    """Evolution of each sequence before each of its rows: in ``count`` steps of this length, by this solver."""
 
     count: Int[Tensor, "batch rows"]
     length: Float[Tensor, "batch rows"]
