@@ -105,7 +105,7 @@ def marked_tables(chapters: Sequence[Chapter]) -> dict[str, str]:
         name = chapter.experiment.name
         for protocol, results in chapter.results.items():
             key = name if protocol == "honest" else f"{name}-{protocol}"
-            found[key] = main_sheets(results)
+            found[key] = main_sheets(results) if results.rows else []
             found[f"{key}-averages"] = average_sheets(results)
             found[f"{key}-rivals"] = rival_sheets(results)
             found[f"{key}-tests"] = t_test_sheets(results)
