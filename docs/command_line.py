@@ -39,7 +39,8 @@ def _description(text: str) -> str:
 
 def _options(command: click.Command, context: click.Context) -> str:
     records = [record for one in command.get_params(context) if (record := one.get_help_record(context))]
-    rows = [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in records]
+    # a bar within backticks ends no cell, and a backslash there would be shown
+    rows = [f"| `{' '.join(names.split())}` | {_cell(text)} |" for names, text in records]
     return "\n".join(["| option | meaning |", "|---|---|", *rows])
 
 

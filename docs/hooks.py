@@ -1,7 +1,11 @@
-"""Hooks of the site's build: result files are part of it, formulas become MathML, and search needs no network."""
+"""Hooks of the site's build.
+
+Result files become part of the site, pages run in folders of their own, formulas become MathML, and search needs no network.
+"""
 
 import os
 import re
+import tempfile
 from html import unescape
 from pathlib import Path
 
@@ -9,7 +13,9 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-_RESULTS = Path(__file__).parents[1] / "reproduction" / "results"
+_ROOT = Path(__file__).parents[1]
+_RESULTS = _ROOT / "reproduction" / "results"
+_FOLDER = tempfile.TemporaryDirectory(prefix="contiformer-docs-")
 # printed tables keep the names of their columns in one line
 os.environ["POLARS_TABLE_WIDTH"] = "160"
 _SHIM = "https://unpkg.com/iframe-worker/shim"
@@ -25,7 +31,8 @@ def on_files(files: Files, config: object, **_: object) -> None:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Point links from places in the repository to places in the site."""
+    """Point links from places in the repository to places in the site; the page's code runs in an empty folder."""
+    os.chdir(tempfile.mkdtemp(dir=_FOLDER.name))
     markdown = re.sub(r"\]\(\.\./reproduction/results/?\)", "](results/report.md)", markdown)
     markdown = markdown.replace("](../../docs/", "](../").replace("<details>", '<details markdown="1">')
     return markdown.replace("](../reproduction/results/", "](results/")
@@ -37,6 +44,7 @@ def _mathml(match: re.Match[str]) -> str:
 
 def on_page_content(html: str, **_: object) -> str:
     """Replace LaTeX by MathML."""
+    os.chdir(_ROOT)
     return _FORMULA.sub(_mathml, html)
 
 

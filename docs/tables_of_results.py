@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from statistics import mean, stdev
 
+import polars as pl
+
 RESULTS = Path(__file__).parents[1] / "reproduction" / "results"
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
 _MODULES = {
@@ -60,3 +62,37 @@ def serving() -> str:
         lines.append(f"| {name} | {one['series_per_second']:.0f} | {times} | {one['errors']} |")
     place = f"{machine['cpu']}, {machine['threads']} thread(s), commit {machine['commit']}"
     return "\n".join([*lines, "", f"{document['seconds']:.0f} seconds each; {place}."])
+
+
+def backbones() -> str:
+    """The best four backbones of each experiment and ContiFormer, by means over the cells that all of them have."""
+    uea = (pl.col("setting") == "drop30", "accuracy", "UEA archive, 30 % of the points dropped: accuracy")
+    spirals, stack = pl.col("setting") == "alpha0.02", pl.col("data") == "StackOverflow"
+    cases = [
+        ("the class of a series", "uea", *uea),
+        ("values between observations", "spirals", spirals, "interpolation_rmse", "spirals: RMSE"),
+        ("values beyond the last observation", "spirals", spirals, "extrapolation_rmse", "spirals: RMSE"),
+        ("numbers from noisy pictures", "pendulum", pl.lit(True), "mse", "pendulum: MSE"),
+        ("a forecast on a regular grid", "forecasting", pl.lit(True), "mse", "12 cases, as published: MSE"),
+        ("the next event", "events", stack, "log_likelihood", "StackOverflow: log-likelihood per event"),
+    ]
+    lines = ["| you want | measured on | best first |", "|---|---|---|"]
+    for wanted, experiment, where, metric, measured in cases:
+        ranked = _ranking(experiment, where, metric)
+        shown = [one for n, one in enumerate(ranked) if n < 4 or one[0] == "contiformer"]
+        names = ", ".join(f"`{name}` {value:.4g}" for name, value in shown)
+        lines.append(f"| {wanted} | {measured} | {names} |")
+    return "\n".join(lines)
+
+
+def _ranking(experiment: str, where: pl.Expr, metric: str) -> list[tuple[str, float]]:
+    """Models and their mean over the cases that most of them have been run on, the best first."""
+    cells = pl.read_csv(RESULTS / f"{experiment}-honest.csv", infer_schema_length=None)
+    cells = cells.filter(pl.col("stale").is_null(), where)
+    by = cells.group_by("model", "data", "setting").agg(pl.col(metric).mean())
+    count = by.group_by("data", "setting").len()
+    common = count.filter(pl.col("len") >= count["len"].max() - 2)
+    means = by.join(common, on=["data", "setting"]).group_by("model").agg(pl.col(metric).mean(), pl.len())
+    higher = metric in ("accuracy", "log_likelihood")
+    whole = means.filter(pl.col("len") == len(common)).sort(metric, descending=higher)
+    return list(whole.select("model", metric).iter_rows())

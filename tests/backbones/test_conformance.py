@@ -138,7 +138,7 @@ def test_capabilities_are_known_without_the_model(case):
 def test_defaults_of_tasks_are_options(case):
     kind = BACKBONES[case.name]
     assert set(kind.defaults) <= {"classification", "regression", "interpolation", "forecasting", "events"}
-    for options in (*kind.defaults.values(), *kind.former_defaults.values()):
+    for options in kind.defaults.values():
         assert case.make(**options).d_model == WIDTH
 
 

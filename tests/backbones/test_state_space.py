@@ -13,29 +13,10 @@ from contiformer.backbones.recurrence import Rows
 from contiformer.backbones.s5 import S5, LinearSystem, hippo_eigenvectors, linear_scan
 from contiformer.data import Series, collate
 from contiformer.data.batch import Batch
-from tests.problems import largest, normal, sorted_times
+from tests.backbones.batches import CHANNELS, draw, jumbled_queries, one_series
+from tests.problems import largest, normal
 
-CHANNELS, WIDTH = 3, 6
-
-
-def draw(batch=3, obs=7, share=0.7, seed=0):
-    """Missing channels, and a second row without any in every series."""
-    torch.manual_seed(seed)
-    observed = torch.rand(batch, obs, CHANNELS) < share
-    observed[:, 0, 0] = observed[:, -1, 1] = True
-    observed[:, 1] = False
-    values = normal(batch, obs, CHANNELS) * observed
-    return Batch(sorted_times(batch, obs), values, observed, torch.full((batch,), obs))
-
-
-def one_series(batch, row):
-    """Times, values and marks of the rows of one series in which anything was observed."""
-    kept = batch.observed[row].any(-1)
-    return batch.times[row, kept], batch.values[row, kept], batch.observed[row, kept].double()
-
-
-def jumbled_queries(batch=3):
-    return 1.6 * torch.rand(batch, 6, dtype=torch.float64) - 0.3
+WIDTH = 6
 
 
 def make_s5(seed=0, **options):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import typer
 
-from contiformer.cli.settings import checked, merged, parse_assignments, read_settings
+from contiformer.cli.settings import checked, merged, parse_assignments
 from contiformer.estimators import Classifier, Forecaster, Regressor
 from contiformer.training import callbacks
 from contiformer.training.processes import alone_in
@@ -210,23 +210,6 @@ def test_nested_settings_are_checked_like_others(settings, said):
         checked(Outer, settings, "--set")
 
 
-def test_runs_and_configurations_of_older_versions_are_understood(classified, tmp_path):
-    folder, words, _ = classified
-    older = tmp_path / "older"
-    shutil.copytree(folder, older)
-    start = json.loads((older / "run.json").read_text())
-    del start["parameters"]["validation_limit"], start["parameters"]["warp"]
-    start["parameters"] |= {"as_published": False, "past": None}
-    (older / "run.json").write_text(json.dumps(start))
-    assert "is finished" in run(*words[:-1], older).stdout
-    path = tmp_path / "config.json"
-    flat = {"d_model": 8, "max_epochs": 2, "most_validated": 64, "run_dir": "elsewhere"}
-    path.write_text(json.dumps({"format": 3, "parameters": flat}))
-    assert read_settings(path) == {"d_model": 8, "max_epochs": 2, "validation_limit": 64}
-    path.write_text(json.dumps({"format": 3, "parameters": {**flat, "min_steps": 400}}))
-    assert read_settings(path) == {"d_model": 8, "epochs": 2, "min_steps": 400, "validation_limit": 64}
-
-
 def test_configuration_of_a_run_can_be_reused(classified, table, tmp_path):
     folder, _, _ = classified
     words = ("train", "classification", "--data", table, *COLUMNS, "--config", folder / "config.json")
@@ -262,15 +245,14 @@ def test_unwritable_output_is_rejected(table, tmp_path):
     assert "--output" in error
 
 
-def test_run_of_a_newer_version_is_rejected(classified, tmp_path):
+@pytest.mark.parametrize(("version", "said"), [(99, "upgrade contiformer"), (4, "again")])
+def test_run_of_another_version_is_rejected(classified, tmp_path, version, said):
     folder, words, _ = classified
-    shutil.copytree(folder, tmp_path / "newer")
-    saved = json.loads((tmp_path / "newer" / "run.json").read_text())
-    (tmp_path / "newer" / "run.json").write_text(json.dumps(saved | {"format": 99}))
-    assert "newer contiformer" in _error(run(*words, "--output", tmp_path / "newer"), 1)
-    saved = json.loads((tmp_path / "newer" / "config.json").read_text())
-    (tmp_path / "newer" / "config.json").write_text(json.dumps(saved | {"format": 99}))
-    assert "upgrade contiformer" in _error(run("evaluate", tmp_path / "newer"), 1)
+    shutil.copytree(folder, tmp_path / "other")
+    for name, command in (("run.json", (*words, "--output")), ("config.json", ("evaluate",))):
+        saved = json.loads((tmp_path / "other" / name).read_text())
+        (tmp_path / "other" / name).write_text(json.dumps(saved | {"format": version}))
+        assert said in _error(run(*command, tmp_path / "other"), 1)
 
 
 def test_run_on_a_full_disk_fails_in_one_line_and_resumes(table, tmp_path):

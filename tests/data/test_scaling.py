@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,13 +38,12 @@ def test_shift_and_unit_of_time_change_nothing(shift, unit, origin):
         assert np.allclose(one.times, other.times, atol=precision, rtol=1e-9)
 
 
-def test_json_round_trip_is_exact(tmp_path):
+def test_json_round_trip_is_exact():
     scaling = Scaling.fit(data(), origin="global")
-    scaling.save(tmp_path / "scaling.json")
-    assert Scaling.load(tmp_path / "scaling.json") == scaling
-    for text in ("", "[]", "{}", '{"format": 99}', '{"format": 1, "mean": 3}'):
+    assert Scaling.from_dict(json.loads(json.dumps(scaling.to_dict()))) == scaling
+    for saved in ("scaling", [], {}, {"format": 99}, {"format": 1, "mean": 3}):
         with pytest.raises(DataError):
-            Scaling.from_json(text)
+            Scaling.from_dict(saved)
 
 
 def test_statistics_come_from_training_only_and_undo():
@@ -85,8 +86,6 @@ def test_wrong_channels_and_units_are_refused():
         scaling.apply(other)
     with pytest.raises(DataError, match="static"):
         scaling.apply_to(Series.of([0], [[1.0, 2.0, 3.0]], static=[1, 2, 3]))
-    with pytest.raises(DataError, match="no such file"):
-        Scaling.load("nowhere.json")
     with pytest.raises(DataError, match="unit"):
         Scaling.fit(data(), unit=0.0)
     with pytest.raises(DataError, match="origin"):
@@ -135,7 +134,7 @@ def test_normal_scores_of_any_increasing_function_are_the_same():
 def test_normal_scores_come_back_from_json_and_cannot_be_undone():
     data = skewed(20)
     scaling = Scaling.fit(data, law="normal scores")
-    assert Scaling.from_json(scaling.to_json()) == scaling
+    assert Scaling.from_dict(json.loads(json.dumps(scaling.to_dict()))) == scaling
     with pytest.raises(DataError, match="cannot be turned back"):
         scaling.undo_values(np.zeros((1, 2)))
     with pytest.raises(DataError, match="law 'ranks' is unknown"):
@@ -161,7 +160,7 @@ def test_outliers_count_as_the_limit_and_leave_the_statistics_alone():
     scaled = limited.apply(faulty)[3].values
     assert scaled[7:9, 0].tolist() == [20.0, 20.0]
     assert limited.outliers(faulty) == {"channel_0": (2, "p3", 1e12)}
-    assert Scaling.from_json(limited.to_json()) == limited
+    assert Scaling.from_dict(limited.to_dict()) == limited
     # nothing changes where nothing is beyond the limit
     same = Scaling.fit(SeriesSet(clean), limit=20.0)
     assert (same.mean, same.std) == (plain.mean, plain.std)

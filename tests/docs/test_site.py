@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.conftest import SHARED
+
 pytest.importorskip("mkdocs")
 pytest.importorskip("markdown_exec")
 ROOT = Path(__file__).parents[2]
@@ -21,6 +23,7 @@ class _Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.links, self.loaded, self.anchors = [], [], set()
+        self.pictures, self.nameless = 0, []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -30,6 +33,9 @@ class _Page(HTMLParser):
             self.links.append(given["href"])
         if tag in ("script", "img", "source", "iframe") and given.get("src"):
             self.loaded.append(given["src"])
+        if tag == "img" or (tag == "svg" and given.get("role") == "img"):
+            self.pictures += 1
+            self.nameless += [] if given.get("alt") or given.get("aria-label") else [given.get("src", "svg")]
         if tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload", "preconnect"):
             self.loaded.append(given["href"])
 
@@ -38,7 +44,8 @@ class _Page(HTMLParser):
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    data = {"CONTIFORMER_DATA": str(SHARED)} if SHARED.is_dir() else {}
+    env = {**os.environ, **data, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     return folder
@@ -73,6 +80,11 @@ def test_nothing_is_loaded_from_elsewhere(pages):
     assert [link for page in pages.values() for link in page.loaded if urlsplit(link).netloc] == []
 
 
+def test_pictures_have_alt_texts(pages):
+    assert sum(page.pictures for page in pages.values()) > 15
+    assert {str(path): page.nameless for path, page in pages.items() if page.nameless} == {}
+
+
 def test_formulas_are_drawn(site):
     text = (site / "theory" / "attention.html").read_text()
     assert "<math" in text
@@ -83,9 +95,15 @@ def test_outputs_of_a_tutorial_are_shown(site):
     assert "AUROC 0." in (site / "start" / "first-model.html").read_text()
 
 
+def test_the_clinical_tutorial_uses_real_records_where_they_are(site):
+    used = "PhysioNet 2012, set A" if (SHARED / "clinical" / "physionet2012").is_dir() else "a generated clinic"
+    text = (site / "tutorials" / "icu-mortality.html").read_text()
+    assert re.search(rf"{used}\n[^\n]*shape: \(4, 4\)", text)
+
+
 def test_figures_and_tables_of_results_are_shown(site):
     for page in ("tutorials/values-at-any-time", "tutorials/forecasting", "howto/explanations", "theory/cost"):
-        assert re.search(r'<figure class="run".*?<svg', (site / f"{page}.html").read_text(), flags=re.DOTALL), page
+        assert '<figure class="run" markdown="0"><svg role="img"' in (site / f"{page}.html").read_text(), page
     assert (site / "boards.html").read_text().count("<tr>") > 10
 
 

@@ -1,4 +1,4 @@
-"""Saving and loading of estimators, older formats, damaged folders, the hub."""
+"""Saving and loading of estimators, other formats, damaged folders, the hub."""
 
 import json
 import shutil
@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from contiformer import Classifier, Interpolator, Regressor
 from contiformer.data import DataError
@@ -56,46 +55,6 @@ def test_saved_folder_holds_no_pickles(saved, classifier):
         assert word in card
 
 
-@pytest.mark.parametrize(("version", "said", "heads"), [(1, None, 4), (1, 2, 2), (2, None, 1), (2, 2, 2)])
-def test_format_1_models_keep_four_heads(saved, version, said, heads):
-    path = saved / "config.json"
-    config = json.loads(path.read_text())
-    options = {**config["model"]["backbone_options"], "n_heads": said}
-    config["model"]["backbone_options"] = {name: value for name, value in options.items() if value is not None}
-    path.write_text(json.dumps({**config, "format": version}))
-    assert Classifier.load(saved).tasks_[0].backbone.model.layers[0].attention.n_heads == heads
-
-
-def test_format_2_models_keep_the_norm_at_the_end(saved):
-    path = saved / "config.json"
-    config = json.loads(path.read_text())
-    for name in ("norm", "encoding_scale"):
-        del config["model"]["backbone_options"][name]
-    path.write_text(json.dumps({**config, "format": 2}))
-    weights = load_file(saved / "model.safetensors")
-    layer = "member0.backbone.model.layers.0."
-    # a norm at the end has weights of its own
-    size = weights[layer + "attention_norm.weight"].shape
-    save_file(
-        {**weights, **{f"{layer}feed_forward_norm.{n}": torch.ones(size) for n in ("weight", "bias")}},
-        saved / "model.safetensors",
-        {"format": "pt"},
-    )
-    model = Classifier.load(saved).tasks_[0].backbone.model
-    assert isinstance(model.layers[0].feed_forward_norm, torch.nn.LayerNorm)
-    assert model.encoding.scale == 1
-
-
-@pytest.mark.parametrize("options", [None, [1]])
-def test_damaged_old_folders_are_refused(saved, options):
-    path = saved / "config.json"
-    config = json.loads(path.read_text())
-    config["model"]["backbone_options"] = options
-    path.write_text(json.dumps({**config, "format": 1}))
-    with pytest.raises(DataError, match="damaged"):
-        Classifier.load(saved)
-
-
 def test_parameters_of_numpy_types_and_class_weights_are_restored(X, tmp_path):
     model = Classifier.from_options(class_weight={0: 1.0, 1: 2.0}, members=2, **{**TINY, "d_model": np.int64(8)})
     model.fit(X, [0, 1] * 6).save(tmp_path)
@@ -124,8 +83,9 @@ def test_frame_size_is_restored(X, tmp_path):
         (lambda folder: (folder / "metrics.json").write_text("{"), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 100), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 3), "the model is damaged"),
-        (lambda folder: _set(folder, "format", 6), "in format 6, this version reads 1 to 5; upgrade contiformer"),
-        (lambda folder: _set(folder, "format", "1"), "in format 1"),
+        (lambda folder: _set(folder, "format", 6), "in format 6, this version reads 5; upgrade contiformer"),
+        (lambda folder: _set(folder, "format", 4), "in format 4, this version reads 5; train it again"),
+        (lambda folder: _set(folder, "format", "5"), "in format 5"),
         (lambda folder: _set(folder, "estimator", "Oracle"), "a Oracle is saved here; upgrade"),
         (lambda folder: _set(folder, "members", 2), "the model is damaged"),
         (lambda folder: _set(folder, "members", "x"), "the model is damaged"),

@@ -85,8 +85,6 @@ class Backbone(nn.Module, ABC):
     #: Options that differ from the constructor's defaults in a task ("classification", "regression", "interpolation",
     #: "forecasting" or "events"); options that a user gives come on top.
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    #: Default options at the time of an older file format, by its number: models saved then did not write them down.
-    former_defaults: ClassVar[Mapping[int, Mapping[str, Any]]] = {}
     #: Whether there is an option ``causal``.
     causal_option: ClassVar[bool] = False
     #: Whether it maps a window of fixed length to the steps after it, and so needs ``history`` and ``horizon``.

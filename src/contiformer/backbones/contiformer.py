@@ -148,7 +148,6 @@ class ContiFormerBackbone(Backbone):
     # With states that keep their size and an encoding of time that does not drown the values, more series were
     # classified rightly in all of eight cross-validations within training parts (python -m benchmarks choices layers).
     defaults: ClassVar = {"classification": {"norm": "entry", "encoding_scale": 0.3}}
-    former_defaults: ClassVar = {1: {"n_heads": 4}}
     causal_option = True
     intensity = "hazard"
     # trajectories are followed in so many pieces at most

@@ -96,13 +96,7 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Data:
-    """Spirals for training, validation and test.
-
-    Attributes:
-        options: of the generator ``spirals``, which makes all of them, the test part last.
-        train, test: with the true parameters, for the baselines and the picture.
-        training, validation, testing: as series, with the true curve as the target.
-    """
+    """Spirals by the ``options`` of their generator: with the true parameters, and as series with the true curves."""
 
     options: dict[str, Any]
     train: Spirals

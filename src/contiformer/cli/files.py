@@ -11,7 +11,6 @@ import polars as pl
 from contiformer.data.errors import DataError, naming_file
 from contiformer.data.readers.columns import Place, guarded
 from contiformer.data.readers.csv import read_csv, read_table
-from contiformer.data.readers.frames import Order
 from contiformer.data.readers.jsonl import read_events as read_json_lines
 from contiformer.data.readers.parquet import files_in, read_parquet
 from contiformer.data.readers.ts import read_ts
@@ -42,16 +41,11 @@ def _known_ending(path: Path, known: Sequence[str], reader: str) -> str:
 
 
 def read_series_file(
-    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True, order: Order = "id"
+    path: Path, columns: Columns, known: Schema | None = None, *, labelled: bool = True
 ) -> tuple[SeriesSet, Columns]:
-    """The series, and the columns with those that were not named filled in.
+    """The series, and the columns with those that were not named filled in; see :func:`estimators.tables.read`.
 
-    Args:
-        path: CSV, TSV, Parquet or ``.ts``, gzipped or not.
-        columns: roles of the columns of a table; a table written by contiformer knows its own.
-        known: the description of a model's training data, whose channels are read; label and targets where they are.
-        labelled: labels are read from the column of the label.
-        order: of the series of a table.
+    A table written by contiformer knows the roles of its columns.
     """
     ending = _known_ending(path, SERIES_ENDINGS, "reader")
     if ending == ".ts":
@@ -61,7 +55,7 @@ def read_series_file(
         return data, Columns("id", "time", data.channels, "label" if data.classes else None, data.schema.static)
     with naming_file(path):
         frame, place = _frame(path, ending, columns.id)
-        data = series_from(frame, columns, known, labelled=labelled, place=place, order=order)
+        data = series_from(frame, columns, known, labelled=labelled, place=place)
     return data, replace(columns, values=columns.present_in(frame.columns).values)
 
 
@@ -80,24 +74,14 @@ def read_labels(path: Path, data: SeriesSet, columns: Columns) -> tuple[SeriesSe
     return SeriesSet(series, schema=schema, notes=data.notes), replace(columns, label=label)
 
 
-def read_event_file(
-    path: Path, columns: EventColumns, type_names: Sequence[str] | None = None, *, order: Order = "id"
-) -> Events:
-    """The sequences in a file.
-
-    Args:
-        path: CSV, TSV or Parquet with a row for each event, or ``.jsonl`` with a sequence in each line; text may be
-            gzipped.
-        columns: of a table.
-        type_names: of a model, whose numbers types then get.
-        order: of the sequences of a table.
-    """
+def read_event_file(path: Path, columns: EventColumns, type_names: Sequence[str] | None = None) -> Events:
+    """The sequences in a table with a row for each event, or in ``.jsonl`` with a sequence in each line."""
     ending = _known_ending(path, EVENT_ENDINGS, "reader of events")
     with naming_file(path):
         if ending == ".jsonl":
             return read_events(read_json_lines(path), columns, type_names)
         frame, place = _frame(path, ending, columns.id)
-        data, kind, zone, types = events_from(frame, columns, type_names, place, order=order)
+        data, kind, zone, types = events_from(frame, columns, type_names, place)
         return Events(data, "polars", kind, zone, types=types)
 
 

@@ -15,7 +15,7 @@ from contiformer.data import DataError, read_text, write_text
 from contiformer.data.errors import printable
 from contiformer.data.files import make_folder
 from contiformer.estimators import ESTIMATORS, Learner
-from contiformer.estimators.store import FORMAT, with_present_names
+from contiformer.estimators.store import FORMAT
 from contiformer.training.history import read_histories
 from contiformer.training.options import RUNTIME_OPTIONS
 
@@ -52,23 +52,23 @@ class DamagedStartError(DataError):
 def read_start(folder: Path) -> Start | None:
     """The options of the run in this folder; None where there is none.
 
-    A damaged file is a DamagedStartError, one of a newer version another DataError.
+    A damaged file is a DamagedStartError, one of another version another DataError.
     """
     path = folder / FILE
     if not path.is_file():
         return None
     try:
         saved = json.loads(read_text(path))
-        newer = saved["format"] > FORMAT
+        version = int(saved["format"])
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise _damaged(path, error) from None
-    if newer:
-        found = f"format {saved['format']}, this one reads up to {FORMAT}"
-        problem = f"the run was started by a newer contiformer ({found})"
-        raise DataError(problem, file=path, remedy="upgrade contiformer, or choose another folder")
+    if version != FORMAT:
+        other, remedy = ("a newer", "upgrade contiformer") if version > FORMAT else ("an older", "start it again")
+        problem = f"the run was started by {other} contiformer (format {version}, this one reads {FORMAT})"
+        raise DataError(problem, file=path, remedy=f"{remedy}, or choose another folder")
     try:
-        # options that an older version did not have were at their defaults
-        parameters = TASKS[saved["task"]]().to_options() | with_present_names(saved["parameters"], saved["format"])
+        # options that the run's version did not have were at their defaults
+        parameters = TASKS[saved["task"]]().to_options() | saved["parameters"]
         return Start(saved["task"], parameters, source_class(saved["task"]).from_dict(saved["data"]))
     except (AttributeError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise _damaged(path, error) from None

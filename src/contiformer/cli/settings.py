@@ -17,7 +17,6 @@ import yaml
 
 from contiformer.data import DataError, did_you_mean, read_text
 from contiformer.estimators.input_checks import described, fits
-from contiformer.estimators.store import with_present_names
 
 #: Given by options of the command line, and not part of a configuration.
 _OPTION_FOR = {"run_dir": "--output"}
@@ -36,8 +35,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DataError("this is no list of settings", file=path, remedy="write lines like 'd_model: 32'")
     if "parameters" in content and "format" in content:
-        found = with_present_names(content["parameters"], content["format"])
-        return {name: value for name, value in found.items() if name not in _OPTION_FOR}
+        return {name: value for name, value in content["parameters"].items() if name not in _OPTION_FOR}
     return content
 
 

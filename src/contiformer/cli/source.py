@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -27,7 +27,6 @@ from contiformer.data import (
     did_you_mean,
     without_features,
 )
-from contiformer.data.readers.frames import Order
 from contiformer.data.synthetic import GENERATORS
 from contiformer.estimators.event_tables import EventColumns, Events
 from contiformer.estimators.input_checks import last_part
@@ -104,7 +103,6 @@ class Source:
         columns: of a table.
         test: name or path of other data, or a share of these; None: the test part of a set that has one.
         seed: of the division into training and test, and of dropped points.
-        order: of the series of a table. Runs of before divided them by their first appearance, and are read that way.
     """
 
     #: The items of the data, for messages.
@@ -114,7 +112,6 @@ class Source:
     columns: Any = None
     test: str | None = None
     seed: int = 0
-    order: Order = "id"
 
     @classmethod
     def of(cls, data: str, *, test: str | None = None, **others: Any) -> Self:
@@ -131,11 +128,7 @@ class Source:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """Back from :meth:`to_dict`, also after a trip through JSON."""
-        known = {one.name for one in fields(cls)}
-        # runs of before have the policy for duplicates beside the columns
-        former = {"duplicates": saved["duplicates"]} if "duplicates" in saved else {}
-        columns = cls("").columns.from_dict(former | saved["columns"])
-        return cls(**{"order": "appearance", **{k: v for k, v in saved.items() if k in known}, "columns": columns})
+        return cls(**{**saved, "columns": cls("").columns.from_dict(saved["columns"])})
 
     @property
     def name(self) -> str:
@@ -150,13 +143,7 @@ class Source:
 
 @dataclass(frozen=True)
 class SeriesSource(Source):
-    """The source of series.
-
-    Attributes:
-        labels: path of a table with the labels, where they are not in that of the series.
-        drop: share of the points of each series that is left out.
-        options: of a generator.
-    """
+    """The source of series: ``labels`` is the path of a table of their own, ``drop`` a share of points to leave out."""
 
     items: ClassVar[str] = "series"
 
@@ -211,7 +198,7 @@ class SeriesSource(Source):
         """Other series with answers; of a set with parts its test part."""
         found, labels = find_data(data, events=False), columns.pop("labels", None)
         roles = columns_of_run(estimator, columns)
-        return replace(self, data=found, test=found, columns=roles, labels=labels, order="id").testing(estimator)
+        return replace(self, data=found, test=found, columns=roles, labels=labels).testing(estimator)
 
     def inputs(self, data: str, estimator: Estimator, **columns: str | None) -> SeriesSet:
         """Other series, whose labels and targets may be missing."""
@@ -248,7 +235,7 @@ class SeriesSource(Source):
 
     def _read_file(self, data: str, known: Schema | None) -> tuple[SeriesSet, Columns]:
         labelled = self.labels is None
-        found, columns = read_series_file(Path(data), self.columns, known, labelled=labelled, order=self.order)
+        found, columns = read_series_file(Path(data), self.columns, known, labelled=labelled)
         return (found, columns) if self.labels is None else read_labels(Path(self.labels), found, columns)
 
     def _read(self, data: str, part: str, known: Schema | None = None) -> tuple[SeriesSet, Columns]:
@@ -360,7 +347,7 @@ class EventSource(Source):
         """All sequences; of a set with parts, the test part."""
         kind = kind_of(self.data)
         if kind == "file":
-            return read_event_file(Path(self.data), self.columns, type_names, order=self.order)
+            return read_event_file(Path(self.data), self.columns, type_names)
         if kind == "events":
             return self._part("test")
         return Events(cast("EventSet", GENERATORS[self.data](seed=0)).map(without_features), "set")

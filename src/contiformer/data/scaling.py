@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal, get_args
 
@@ -14,7 +12,6 @@ from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
-from contiformer.data.files import read_text, write_text
 from contiformer.data.series import Series
 from contiformer.data.series_set import SeriesSet, as_tuples
 
@@ -179,32 +176,23 @@ class Scaling:
         """[..., K] of the target back in its units."""
         return _unscaled(values, self.target_mean, self.target_std)
 
-    def to_json(self) -> str:
-        """JSON that holds every number exactly."""
-        return json.dumps({"format": _FORMAT, **asdict(self)}, indent=1)
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, which holds every number exactly."""
+        return {"format": _FORMAT, **asdict(self)}
 
     @classmethod
-    def from_json(cls, text: str) -> Scaling:
-        """Back from :meth:`to_json`."""
+    def from_dict(cls, saved: Mapping[str, Any]) -> Scaling:
+        """Back from :meth:`to_dict`, also after a trip through JSON."""
         try:
-            data = json.loads(text)
+            data = {**saved}
             version = data.pop("format")
             if version != _FORMAT:
                 raise DataError(f"a scaling of format {version}, this version reads {_FORMAT}", remedy="upgrade")
             if data["origin"] not in ("first", "global") or not data["unit"] > 0:
                 raise TypeError("origin or unit")
             return cls(**{name: as_tuples(value) for name, value in data.items()})
-        except (json.JSONDecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
+        except (KeyError, TypeError, RecursionError) as error:
             raise DataError(f"not a saved scaling ({error})", remedy="fit it again") from None
-
-    def save(self, path: str | Path) -> None:
-        """Write JSON."""
-        write_text(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Scaling:
-        """Read what :meth:`save` wrote."""
-        return cls.from_json(read_text(path))
 
 
 def _all_scores(train: SeriesSet) -> tuple[tuple[_Scores, ...], tuple[_Scores, ...]]:
@@ -368,14 +356,14 @@ class EventScaling:
             raise DataError(problem, remedy="give all sequences the same features, NaN where unknown")
         return replace(sequence, times=times, features=(sequence.features - self.feature_mean) / self.feature_std)
 
-    def to_json(self) -> str:
-        """For the folder of a model."""
-        return json.dumps(asdict(self))
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
 
     @classmethod
-    def from_json(cls, text: str) -> EventScaling:
-        """Back from :meth:`to_json`."""
-        return cls(**{name: as_tuples(value) for name, value in json.loads(text).items()})
+    def from_dict(cls, saved: Mapping[str, Any]) -> EventScaling:
+        """Back from :meth:`to_dict`, also after a trip through JSON."""
+        return cls(**{name: as_tuples(value) for name, value in saved.items()})
 
 
 def _feature_statistics(data: EventSet) -> dict[str, tuple[float, ...]]:

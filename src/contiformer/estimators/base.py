@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -112,13 +111,13 @@ class Estimator(Learner):
         return {
             "columns": asdict(self.columns_),
             "schema": self.schema_.to_dict(),
-            "scaling": json.loads(self.scaling_.to_json()),
+            "scaling": self.scaling_.to_dict(),
         }
 
     def _describe_again(self, saved: Mapping[str, Any]) -> None:
         self.columns_ = Columns.from_dict(saved["columns"])
         self.schema_ = Schema.from_dict(saved["schema"])
-        self.scaling_ = Scaling.from_json(json.dumps(saved["scaling"]))
+        self.scaling_ = Scaling.from_dict(saved["scaling"])
 
     def _facts(self) -> dict[str, str]:
         schema = self.schema_

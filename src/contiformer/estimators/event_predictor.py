@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time as clock
 import warnings
@@ -188,13 +187,8 @@ class EventPredictor(Learner):
         config = self.config_
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = build_model(
-                config["backbone"],
-                config["intensity"],
-                self.scaling_,
-                config["backbone_options"],
-                waits=config["waits"],
-            )
+            names, options = (config["backbone"], config["intensity"]), config["backbone_options"]
+            model = build_model(*names, self.scaling_, options, waits=config["waits"])
             return EventTask(model, unit=self.scaling_.unit, rule=IntegralRule(**config["integral"]), **config["task"])
 
     def _description(self) -> dict[str, Any]:
@@ -202,19 +196,18 @@ class EventPredictor(Learner):
             "columns": asdict(self.columns_),
             "time_kind": self.time_kind_,
             "type_names": list(self.type_names_),
-            "scaling": json.loads(self.scaling_.to_json()),
+            "scaling": self.scaling_.to_dict(),
         }
 
     def _describe_again(self, saved: Mapping[str, Any]) -> None:
         self.columns_ = EventColumns.from_dict(saved["columns"])
-        # format 4 and before: only whether times are dates
-        self.time_kind_ = saved.get("time_kind") or ("dates" if saved.get("dates") else "numbers")
+        self.time_kind_ = saved["time_kind"]
         if self.time_kind_ not in get_args(TimeKind):
             raise ValueError("time_kind is none of the kinds of times")
         self.type_names_ = tuple(saved["type_names"])
         if not all(isinstance(name, str) for name in self.type_names_):
             raise TypeError("type_names are no words")
-        self.scaling_ = EventScaling.from_json(json.dumps(saved["scaling"]))
+        self.scaling_ = EventScaling.from_dict(saved["scaling"])
 
     def _facts(self) -> dict[str, str]:
         names = ", ".join(self.type_names_[:20]) + (", ..." if len(self.type_names_) > 20 else "")
@@ -309,10 +302,8 @@ class EventPredictor(Learner):
         alone = EventSet([one], type_names=self.type_names_)
         _refuse_empty(alone)
         if len(at) and at.min() <= one.times[0]:
-            raise DataError(
-                f"there is no history before {at.min():g}: the first event is at {one.times[0]:g}",
-                remedy="ask for later times",
-            )
+            problem = f"there is no history before {at.min():g}: the first event is at {one.times[0]:g}"
+            raise DataError(problem, remedy="ask for later times")
         batch = collate_events([self._scaled(alone)[0]]).to(self.tasks_[0].device)
         before = np.searchsorted(one.times, at) - 1
         elapsed = (at - one.times[before]) / self.scaling_.unit
@@ -427,20 +418,15 @@ class EventPredictor(Learner):
 
         Times are medians over the draws with the 5 % and 95 % quantiles beside, types the most frequent ones.
         """
-        given = self._read(X)
-        rows: dict[str, list[Any]] = {name: [] for name in ("id", "step", "time", "time_q0.05", "time_q0.95", "type")}
+        given, rows = self._read(X), []
         for number, (name, one) in enumerate(zip(names_of(given.data), given.data, strict=True)):
             drawn = self.sample(one, n=n, draws=draws, seed=seed + number)
             for step in range(n):
-                times = np.array([d.times[step] for d in drawn])
-                kinds = np.bincount([d.types[step] for d in drawn], minlength=len(self.type_names_))
-                low, middle, high = np.quantile(times, [0.05, 0.5, 0.95])
-                entry = (name, step + 1, middle, low, high, self.type_names_[int(kinds.argmax())])
-                for column, value in zip(rows.values(), entry, strict=True):
-                    column.append(value)
-        if self.columns_.id is not None:
-            rows = {self.columns_.id if name == "id" else name: x for name, x in rows.items()}
-        return event_table(given, rows, ("time", "time_q0.05", "time_q0.95"))
+                kind = int(np.bincount([d.types[step] for d in drawn]).argmax())
+                low, middle, high = np.quantile([d.times[step] for d in drawn], [0.05, 0.5, 0.95])
+                rows.append((name, step + 1, middle, low, high, self.type_names_[kind]))
+        names = (self.columns_.id or "id", "step", "time", "time_q0.05", "time_q0.95", "type")
+        return event_table(given, {name: [row[k] for row in rows] for k, name in enumerate(names)}, names[2:5])
 
     def stream(self) -> EventStream:
         """A sequence that goes on: append events one after the other and ask in between."""

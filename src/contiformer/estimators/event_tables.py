@@ -63,13 +63,9 @@ class Events:
 
 
 def read_events(X: Any, columns: EventColumns, type_names: Sequence[str] | None = None) -> Events:
-    """The input as a set.
+    """The input as a set, from any form of ``EventPredictor.fit``; what this function gave goes through it again.
 
-    Args:
-        X: an EventSet, a DataFrame with a row for each event, a list of EventSequence, or a list of (times, types)
-            with numbers or dates as times and numbers or words as types; what this function gave goes through it again.
-        columns: of a DataFrame.
-        type_names: of the model, whose numbers types then get; None at training: those that are there, sorted.
+    Types get the numbers that they have among ``type_names`` of the model; None at training: those there are, sorted.
     """
     if isinstance(X, Events):
         return replace(X, data=_as_known(X.data, type_names))

@@ -15,7 +15,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence, EventSet
 from contiformer.data.readers.categories import columns_behind
 from contiformer.data.readers.columns import Place, as_polars, first, numbers, pick, times, words
-from contiformer.data.readers.frames import Order, from_frame
+from contiformer.data.readers.frames import from_frame
 from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.event_tables import EventColumns, unknown_type
 from contiformer.estimators.tables import ColumnRoles, Columns, Form, names_of, with_targets
@@ -30,7 +30,6 @@ def series_from(
     *,
     labelled: bool = True,
     place: Place | None = None,
-    order: Order = "id",
 ) -> SeriesSet:
     """The series of a table; the arguments are those of :func:`contiformer.estimators.tables.read`."""
     frame, columns = located(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, columns)
@@ -58,7 +57,6 @@ def series_from(
         static=columns.static,
         categorical=columns.categorical if known is None else dict(known.categories),
         duplicates=columns.duplicates,
-        order=order,
         place=place,
     )
     return with_targets(data, len(roles.targets))
@@ -188,8 +186,6 @@ def events_from(
     columns: EventColumns,
     type_names: Sequence[str] | None,
     place: Place | None = None,
-    *,
-    order: Order = "id",
 ) -> tuple[EventSet, TimeKind | None, Any, Any]:
     """The sequences of a table with a row for each event, kind and time zone of its times, and the type of its types.
 
@@ -215,7 +211,7 @@ def events_from(
         rows.setdefault(name, []).append(row)
     sequences = [
         EventSequence.of(stamps[which], types[which], features=None if features is None else features[which], id=name)
-        for name, which in (sorted(rows.items()) if order == "id" else rows.items())
+        for name, which in sorted(rows.items())
     ]
     kinds = None if columns.type is None else frame[columns.type].dtype
     plain = kinds is not None and (kinds.is_integer() or kinds == pl.Boolean)

@@ -41,11 +41,7 @@ _SQUARABLE = 1e140
 
 
 def refuse_endless(data: SeriesSet) -> None:
-    """Refuse training data whose squares are infinite in float64.
-
-    Raises:
-        DataError: naming series, and channel, feature or target.
-    """
+    """Refuse training data whose squares are infinite in float64."""
     schema = data.schema
     for n, series in enumerate(data):
         for names, values in (
@@ -65,11 +61,7 @@ def refuse_endless(data: SeriesSet) -> None:
 
 
 def refuse_extreme(scaled: SeriesSet) -> None:
-    """Refuse values and times that have nothing to do with what the model was trained on.
-
-    Raises:
-        DataError: naming series and channel.
-    """
+    """Refuse values and times that have nothing to do with what the model was trained on."""
     for n, series in enumerate(scaled):
         name = f"series {n if series.id is None else repr(series.id)}"
         largest = np.nan_to_num(np.abs(series.values)).max(axis=0, initial=0.0)

@@ -23,19 +23,10 @@ _WAYS = "a pandas Series with the ids as its index, a dictionary from ids, or a 
 
 
 def matched(y: Any, data: SeriesSet, form: Form, X: Any, columns: Columns, name: str = "y") -> list[Any] | None:
-    """One label (or weight) for each series, in their order.
+    """One label (or weight) for each series of X, in their order; a DataError where nothing says which is whose.
 
-    Args:
-        y: by id: a dictionary, a pandas Series with the ids as its index, or a table with the ids in a column; by row:
-            as many as the table has rows; by position: anything else, unless X is a table with several rows per id.
-        data: the series of X.
-        form: of X.
-        X: as it was given.
-        columns: of a table; ``label`` is that of a table ``y``.
-        name: of the argument, for errors.
-
-    Raises:
-        DataError: nothing says which label belongs to which series, or a series has none.
+    ``y`` is by id: a dictionary, a pandas Series with the ids as index, or a table with the ids in a column; by row:
+    as many as the table has rows; by position: anything else, unless X is a table with several rows per id.
     """
     if y is None:
         return None
@@ -168,9 +159,6 @@ def with_labels(data: SeriesSet, y: Any, *, classes: bool, missing: MissingLabel
     """The series with the labels ``y``, one for each in their order, or with their own where y is None.
 
     Series without a label are left out with a warning, or refused.
-
-    Raises:
-        DataError: a label is not a class or number, or there are none.
     """
     labels: list[Any] = data.labels if y is None else listed(y)
     if missing not in ("drop", "error"):

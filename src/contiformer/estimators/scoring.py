@@ -47,11 +47,7 @@ def fingerprint(run: Path | str) -> str:
 
 @lru_cache(maxsize=4)
 def load_in_worker(run: str, expected: str) -> Learner:
-    """The run with the expected fingerprint, loaded once in this process, for one thread.
-
-    Raises:
-        DataError: the run that this machine finds at the path is another one.
-    """
+    """The run with the expected fingerprint, loaded once in this process, for one thread; another one is refused."""
     import torch  # noqa: PLC0415 - start-up time
 
     found = fingerprint(run)
@@ -66,11 +62,7 @@ def load_in_worker(run: str, expected: str) -> Learner:
 def scorer_on_workers(
     run: Path | str, columns: Mapping[str, Any], question: Mapping[str, Any], there: Sequence[str]
 ) -> tuple[Scorer, Callable[[], Scorer]]:
-    """A scorer of a table with the columns ``there``, and a function that makes the same one on a worker.
-
-    Raises:
-        DataError: a column is missing.
-    """
+    """A scorer of a table with the columns ``there``, and a function that makes the same one on a worker."""
     folder = str(Path(run).resolve())
     expected = fingerprint(folder)
     scorer = Scorer.of(Learner.load(Path(folder)), columns, **question)

@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from contiformer import __version__
-from contiformer.backbones import BACKBONES
 from contiformer.data.conversion import plain
 from contiformer.data.errors import DataError
 from contiformer.data.files import read_text, write_atomically, write_text
@@ -34,10 +33,8 @@ from contiformer.training.options import TrainingOptions
 if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
 
-#: Of the folder. A newer one is refused; older ones are read.
+#: Of the folder; another one is refused.
 FORMAT = 5
-#: Parameters of older versions by their names of today; None: gone.
-_FORMER = {"most_validated": "validation_limit", "as_published": None, "past": None}
 _PAIRS = "pairs of key and value"
 #: Training options, which decide no size, and "training", which holds them.
 OPTION_NAMES = {"training", *(field.name for field in fields(TrainingOptions))}
@@ -118,39 +115,15 @@ def read_config(folder: Path) -> dict[str, Any]:
             file=path,
             remedy="train or copy it again",
         ) from None
-    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= FORMAT:
+    if version != FORMAT or isinstance(version, bool):
+        older = isinstance(version, int) and version < FORMAT
         raise DataError(
             f"the model was saved by contiformer {config.get('contiformer')!s:.40} in format {version!s:.40}, this "
-            f"version reads 1 to {FORMAT}",
+            f"version reads {FORMAT}",
             file=path,
-            remedy="upgrade contiformer",
+            remedy="train it again" if older else "upgrade contiformer",
         )
-    return _upgraded(dict(config))
-
-
-def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
-    """An older folder in today's form; anything unexpected is damage, which is told where the model is made."""
-    model = config.get("model")
-    if config["format"] >= FORMAT or not isinstance(model, dict):
-        return config
-    kind, options, task = BACKBONES.get(str(model.get("backbone"))), model.get("backbone_options"), model.get("task")
-    if kind is not None and isinstance(options, dict):
-        model = {**model, "backbone_options": {**kind.former_defaults.get(config["format"], {}), **options}}
-    if isinstance(task, dict) and "view" in task:
-        model = {**model, "task": {("augmentation" if key == "view" else key): x for key, x in task.items()}}
-    return {**config, "model": model}
-
-
-def with_present_names(parameters: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """The parameters in a file of an older format by their names of today."""
-    names = {name: _FORMER.get(name, name) for name in parameters}
-    found = {name: parameters[former] for former, name in names.items() if name is not None}
-    if isinstance(found.get("training"), Mapping):
-        found["training"] = with_present_names(found["training"], version)
-    if version < 5 and {"max_epochs", "min_steps"} <= found.keys():
-        # it was no maximum then
-        found["epochs"] = found.pop("max_epochs")
-    return found
+    return dict(config)
 
 
 def load(folder: Path, kind: type[Learner], device: str) -> Learner:
@@ -210,8 +183,7 @@ def load(folder: Path, kind: type[Learner], device: str) -> Learner:
 def _described(kind: type[Learner], config: Mapping[str, Any], sizes: Sizes) -> Learner:
     """The estimator without its weights, its parameters and statistics checked. No path comes from the file."""
     known = {name.removeprefix("training__") for name in kind().get_params()} - {"run_dir"}
-    given = with_present_names(config["parameters"], config["format"])
-    own = {name: _read_back(x) for name, x in given.items() if name in known}
+    own = {name: _read_back(x) for name, x in config["parameters"].items() if name in known}
     check_numbers({name: x for name, x in own.items() if name not in OPTION_NAMES}, sizes, "parameters")
     check_numbers(config["model"], sizes, "model")
     estimator = kind.from_options(**own)

@@ -134,13 +134,8 @@ def read(
 ) -> tuple[SeriesSet, Form]:
     """The input as a set, series of a table in the order of their ids; labels and targets where the table has them.
 
-    Args:
-        X: any of the forms.
-        columns: roles of the columns, for tables.
-        known: the description of the training data, whose channels are all that is read of a table; None at training
-            itself, when a table has to have every column that was named.
-        labelled: labels are read from the column ``label`` of a table; otherwise that column is left alone.
-        empty: X may be without series.
+    ``known`` is the description of the training data, whose channels are all that is read of a table; None at training
+    itself, when a table has to have every column that was named. Unless ``labelled`` the label column is left alone.
     """
     form = form_of(X)
     data: SeriesSet
@@ -304,14 +299,8 @@ def per_series(
 ) -> Any:
     """One answer [n], or several [n, K], for each series: of a table indexed by id, otherwise as they are.
 
-    Args:
-        form: of the input. pandas gets a Series or a DataFrame whose index are the ids, polars a DataFrame with the
-            column of the ids in front.
-        data: the series, or sequences.
-        values: the answers.
-        names: of the answer, or of each of several.
-        columns: of the input.
-        like: the input.
+    pandas gets a Series or a DataFrame whose index are the ids, polars a DataFrame with the column of the ids in front;
+    ``names`` are of the answer, or of each of several, and ``like`` is the input.
     """
     if form not in TABLES:
         return values

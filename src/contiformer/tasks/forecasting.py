@@ -177,13 +177,8 @@ class LinearPast(nn.Module):
     ``y(T + s) = Σ_k w_k(s) m_k + b(s)`` with the exact means ``m_k`` of a channel's path over the k-th of equally long
     intervals before its window's last time T, its last value among them, and weights that are piecewise linear in the
     lead s. With phases ``c_j`` of the seasons at T the weights are ``w(s) + Σ_j c_j w_j(s)``, and so is b. The same
-    weights for all channels; they begin with the last value held.
-
-    Args:
-        intervals: how many.
-        reach: the longest lead it is trained for, in scaled time; the intervals go back by 1.
-        phases: how many.
-        knots: of the weights.
+    weights for all channels; they begin with the last value held. ``reach`` is the longest lead it is trained for, in
+    scaled time; the intervals go back by 1.
     """
 
     edges: Tensor

@@ -79,16 +79,8 @@ class PooledHead(nn.Module):
     """A linear map of the pooled states and, with ``summaries``, of summary statistics of each channel.
 
     The summaries (:func:`~contiformer.nn.summaries.channel_summaries`) and the static features go through a hidden
-    layer of their own: where channels are seldom observed, how often and how high says much by itself.
-
-    Args:
-        d_model: width of the states.
-        inputs: channels and static features.
-        outputs: numbers to predict.
-        pooling: see :class:`Pooling`.
-        summaries: whether to use them.
-        dropout: of the summaries and their hidden layer.
-        hidden: width of that layer.
+    layer of their own, ``hidden`` wide and with dropout: where channels are seldom observed, how often and how high
+    says much by itself.
     """
 
     def __init__(

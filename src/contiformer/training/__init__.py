@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from contiformer.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from contiformer.training.interrupt import Interrupted
     from contiformer.training.lightning_task import LightningTask
     from contiformer.training.options import EVALUATION_BATCH, TrainingOptions, TrainingOutcome
+    from contiformer.training.processes import Interrupted
     from contiformer.training.trainer import keep_freed_memory, train
 
 __getattr__, __all__ = lazy_names(
     __name__,
     {
-        "interrupt": ["Interrupted"],
+        "processes": ["Interrupted"],
         "lightning_task": ["LightningTask"],
         "options": ["EVALUATION_BATCH", "TrainingOptions", "TrainingOutcome"],
         "trainer": ["keep_freed_memory", "train"],

@@ -21,9 +21,9 @@ from torch import Tensor, distributed
 from contiformer.data.errors import DataError
 from contiformer.data.files import sync_folder, write_text
 from contiformer.training.checkpoints import ResumableEpochs
-from contiformer.training.interrupt import Halt, StopRequest
 from contiformer.training.lightning_task import LightningTask
 from contiformer.training.options import TrainingOptions
+from contiformer.training.processes import Halt, StopRequest
 
 #: Checkpoints take at most this share of the time: after short rounds there is none.
 CHECKPOINT_SHARE = 0.05
@@ -126,11 +126,7 @@ class WeightAveraging(_Saved):
 
 
 class History(_Saved):
-    """A row of losses and metrics for each round; with a folder in ``history.csv`` and TensorBoard's files, too.
-
-    Args:
-        folder: of the run; None: nothing is written.
-    """
+    """A row of losses and metrics for each round; with a folder in ``history.csv`` and TensorBoard's files, too."""
 
     saved = ("rows",)
 
@@ -211,12 +207,7 @@ def _board(folder: Path, step: int) -> Any:
 class EarlyStopping(_Saved):
     """Keeps the averaged weights of the best round (or of the last), and stops when there is no improvement.
 
-    Args:
-        options: ``keep`` and ``patience``.
-        rounds: how many are planned.
-        averaging: has the averaged weights.
-        history: has the metrics.
-        messages: gets a warning where validation becomes much worse.
+    A warning where validation becomes much worse is added to ``messages``.
     """
 
     saved = ("best_round", "best")
@@ -278,15 +269,8 @@ class EarlyStopping(_Saved):
 class Checkpoints(Callback):
     """After a round the whole state goes to ``last.safetensors``, the one before to ``previous.safetensors``.
 
-    A round that ends soon after a checkpoint gets none, see :data:`CHECKPOINT_SHARE`, unless it is the last one.
-
-    Args:
-        folder: where the files are.
-        epochs: know the position in the data.
-        fingerprint: of the run: a checkpoint of another one is refused.
-        restored: the checkpoint that the training goes on from. If that is not the last one, the last one is damaged,
-            and must not take the place of the previous one.
-        signals: know whether the user asked to stop.
+    A round that ends soon after a checkpoint gets none, see :data:`CHECKPOINT_SHARE`, unless it is the last one. Where
+    the training was ``restored`` from another than the last one, that is damaged, and must not become the previous one.
     """
 
     def __init__(
@@ -358,14 +342,9 @@ def _put(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
 
 
 class ProgressBar(Callback):
-    """A bar on a terminal; elsewhere a line now and then. On the first process.
+    """A bar on a terminal; elsewhere a line now and then. On the first process, by default on standard error.
 
-    Args:
-        stopping: has the history and the best round.
-        rounds: how many there will be, if nothing stops the training early.
-        steps: in each of them.
-        word: what the user calls a round.
-        console: where to show it; standard error by default.
+    There are ``steps`` in each of ``rounds``, if nothing stops the training early; ``word`` is the user's for a round.
     """
 
     def __init__(

@@ -12,9 +12,7 @@ from contiformer.data.files import read_text
 def read_histories(folder: Path, tell: Callable[[str], None]) -> list[list[dict[str, float]]]:
     """The metrics of each epoch, for each member that has been begun; from its checkpoint where the file is damaged.
 
-    Args:
-        folder: of the run.
-        tell: is told of a damaged file.
+    ``tell`` is told of a damaged file.
     """
     members = [folder] if (folder / "checkpoints").is_dir() else sorted(folder.glob("member*"))
     return [rows for rows in (_history(member, tell) for member in members) if rows]

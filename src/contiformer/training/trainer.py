@@ -32,10 +32,9 @@ from contiformer.training.callbacks import (
     WeightAveraging,
 )
 from contiformer.training.checkpoints import ResumableEpochs, SafetensorsIO, find_checkpoint, fingerprint_of
-from contiformer.training.interrupt import Halt, Interrupted, listening
 from contiformer.training.lightning_task import LightningTask
 from contiformer.training.options import EVALUATION_BATCH, TrainingOptions, TrainingOutcome
-from contiformer.training.processes import alone_in
+from contiformer.training.processes import Halt, Interrupted, alone_in, listening
 
 #: Parameters of mallopt, see malloc.h. Freed memory up to the first size is kept, blocks up to the second come from it.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3

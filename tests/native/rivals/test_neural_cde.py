@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from contiformer.backbones.cde_path import CONTROLS
-from contiformer.backbones.neural_cde import MatrixField, NeuralCDE
+from contiformer.backbones.neural_cde import CONTROLS, MatrixField, NeuralCDE
 from contiformer.data import Series, collate
 from contiformer.native import library as native
 from contiformer.native.rivals import neural_cde as native_neural_cde

@@ -14,9 +14,9 @@ from contiformer.data.batch import collate_events
 from contiformer.data.scaling import EventScaling
 from contiformer.data.synthetic import Hawkes, Poisson, hawkes_set, poisson_set
 from contiformer.tasks.events import EventTask, IntegralRule, IntensityModel, Memory, intervals, log_likelihood
+from contiformer.tasks.events.encoder import LastStateModel
 from contiformer.tasks.events.hawkes import HawkesModel
 from contiformer.tasks.events.hawkes_fit import fit_hawkes
-from contiformer.tasks.events.last_state_model import LastStateModel
 from contiformer.tasks.events.nhp import NeuralHawkesModel
 from contiformer.tasks.events.rmtpp import ExponentialIntensity, RMTPPEncoder
 from contiformer.tasks.events.sahp import ConvergingIntensity, SAHPEncoder

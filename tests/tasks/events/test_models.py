@@ -17,9 +17,8 @@ from contiformer.paths.quadrature import gauss_legendre
 from contiformer.paths.trajectories import ResolutionWarning
 from contiformer.tasks.events import EventTask, IntegralRule, Memory, expect, intervals, log_likelihood
 from contiformer.tasks.events.build import STATE_INTENSITIES
-from contiformer.tasks.events.encoder import EventEncoder
+from contiformer.tasks.events.encoder import EventEncoder, LastStateModel
 from contiformer.tasks.events.hawkes import HawkesModel
-from contiformer.tasks.events.last_state_model import LastStateModel
 from contiformer.tasks.events.nhp import NeuralHawkesModel
 from contiformer.tasks.events.rmtpp import ExponentialIntensity, RMTPPEncoder
 from contiformer.tasks.events.sahp import ConvergingIntensity, SAHPEncoder

@@ -17,7 +17,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,8 +32,6 @@ LAST_ANGLE = 6 * math.pi
 #: The paper's ``e``.
 END_ANGLE = LAST_ANGLE + 1.0
 
-Part = Literal["first half", "whole"]
-SpiralKind = Literal["both", "counter-clockwise", "clockwise"]
 Preset = Literal["paper text", "authors' code"]
 #: Arguments of :func:`spiral_set` by where they come from.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -98,8 +96,6 @@ class Spirals:
     def in_unit_box(self) -> Spirals:
         """Both coordinates scaled so that the true curves of all spirals together reach from 0 to 1."""
         low, high = self.clean.amin((0, 1)), self.clean.amax((0, 1))
-        if not bool((high > low).all()):
-            raise DataError("curves without extent cannot be scaled", remedy="generate more than one time")
         scaled = {name: (getattr(self, name) - low) / (high - low) for name in ("clean", "observed_values")}
         return replace(self, **scaled)
 
@@ -108,7 +104,6 @@ def generate_spirals(
     n: int,
     *,
     points: int = 30,
-    observe: Part = "first half",
     alpha: float = 0.02,
     noise: float = 0.1,
     n_times: int = 150,
@@ -116,7 +111,6 @@ def generate_spirals(
     apart: float = 0.0,
     backwards: bool = False,
     common_times: bool = False,
-    kind: SpiralKind = "both",
     seed: int = 0,
 ) -> Spirals:
     """Draw ``n`` spirals of random type and parameters, and observe each at ``points`` random times with noise.
@@ -124,8 +118,7 @@ def generate_spirals(
     The same seed gives the same curves whatever the noise and the number of points; fewer points are a subset of more.
 
     Args:
-        points: observations of each spiral, at distinct times out of those in ``observe``.
-        observe: "first half" (the second is then extrapolation) or "whole".
+        points: observations of each spiral, at distinct times of the first half; the second is extrapolation.
         alpha: standard deviation of ``a`` around 0 and of ``b`` around 0.3.
         noise: standard deviation β of the noise in each coordinate of the observations.
         n_times: equally spaced times at which the truth is given.
@@ -133,9 +126,8 @@ def generate_spirals(
         apart: distance of the centres of both types, along the first coordinate, the first type to the right.
         backwards: the second type runs from its last angle to its first: inwards, and counter-clockwise.
         common_times: all spirals are observed at the times of the first.
-        kind: "both" at random, or only the first ("counter-clockwise") or the second ("clockwise") type.
     """
-    candidates = n_times // 2 if observe == "first half" else n_times
+    candidates = n_times // 2
     if n < 1:
         raise DataError(f"n must be positive, got {n}")
     if not 1 <= points <= candidates:
@@ -145,14 +137,10 @@ def generate_spirals(
     if not end > LAST_ANGLE:
         singular = f"the last angle 6π = {LAST_ANGLE:.4f}, where the curve is singular"
         raise DataError(f"end must be beyond {singular}, got {end}")
-    if kind not in get_args(SpiralKind):
-        raise DataError(f"kind must be one of {get_args(SpiralKind)}, got {kind!r}")
     generator = torch.Generator().manual_seed(seed)
     a = alpha * torch.randn(n, generator=generator)
     b = 0.3 + alpha * torch.randn(n, generator=generator)
     clockwise = torch.rand(n, generator=generator) < 0.5
-    if kind != "both":
-        clockwise = torch.full_like(clockwise, kind == "clockwise")
     shuffled = torch.rand(n, candidates, generator=generator).argsort(dim=1)
 
     times = torch.linspace(0, 1, n_times).expand(n, -1)

@@ -10,12 +10,11 @@ from contiformer.backbones import BACKBONES, Backbone, backbone_class, make_back
 from contiformer.data.errors import did_you_mean
 from contiformer.data.scaling import EventScaling
 from contiformer.tasks.events.continuous import ContinuousModel
-from contiformer.tasks.events.encoder import EventEncoder
+from contiformer.tasks.events.encoder import EventEncoder, LastStateModel
 from contiformer.tasks.events.hawkes import HawkesModel
 from contiformer.tasks.events.hazard import HazardIntensity
 from contiformer.tasks.events.intensities import SoftplusIntensity, StateIntensity
 from contiformer.tasks.events.intensity import IntensityModel
-from contiformer.tasks.events.last_state_model import LastStateModel
 from contiformer.tasks.events.nhp import NeuralHawkesModel
 from contiformer.tasks.events.rmtpp import ExponentialIntensity, RMTPPEncoder
 from contiformer.tasks.events.sahp import ConvergingIntensity, SAHPEncoder

@@ -27,13 +27,9 @@ _STARTS = (0.1, 0.5, 2.0, 10.0)
 
 @dataclass(frozen=True)
 class HawkesFit:
-    """A Hawkes process by maximum likelihood.
+    """A Hawkes process by maximum likelihood, in float64.
 
-    Attributes:
-        model: the process, in float64.
-        log_likelihood: of the training data in scaled time: the sum over all events but the first of each sequence.
-        events: their number.
-        converged, message: whether no step improved it further, and why the search ended.
+    ``log_likelihood`` is the sum over all ``events`` but the first of each sequence, in scaled time.
     """
 
     model: HawkesModel
