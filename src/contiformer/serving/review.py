@@ -11,10 +11,8 @@ from copy import deepcopy
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from contiformer.data.batch import Batch, collate
 from contiformer.data.events import EventSet
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.windows import cut_windows
@@ -215,15 +213,10 @@ class ValueReview(Review):
             judged = self._questions(n, SeriesSet([one], schema=part.schema))
             if judged is None:
                 continue
-            batch = collate(list(judged))
-            assert isinstance(batch, Batch)
-            for task in self.estimator.tasks_:
-                with torch.no_grad():
-                    found = task.judge(batch.to(task.device))
-                for name, kept in self.sums.items():
-                    if name in found:
-                        total = found[name].double().cpu().numpy().reshape(-1, kept.shape[1]).sum(0)
-                        kept[n] += total / len(self.estimator.tasks_)
+            members = self.estimator._judge(judged)
+            for name, kept in self.sums.items():
+                if name in members[0]:
+                    kept[n] = np.mean([one[name].reshape(-1, kept.shape[1]).sum(0) for one in members], 0)
             count = self.sums["count"][n].sum()
             if count:
                 self.surprise[n] = np.sqrt(self.sums["squares"][n].sum() / count)
