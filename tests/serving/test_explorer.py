@@ -66,6 +66,13 @@ def finished(page, model):
     raise AssertionError("the review does not end")
 
 
+@pytest.mark.parametrize(
+    ("model", "asked"), [("curves", "hidden values"), ("targets", "the targets"), ("loads", "the last steps")]
+)
+def test_surprise_says_of_which_values_it_is(page, model, asked):
+    assert f"of {asked}," in ask(page, "series", model=model)["review"]["meaning"]
+
+
 def test_the_page_and_its_files_are_served(page):
     index = page.get("/")
     assert index.status_code == 200

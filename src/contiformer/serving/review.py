@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +63,8 @@ class Review(ABC):
         error: why it stopped, where it did.
     """
 
-    #: What surprise is, for the head of the list.
-    meaning: ClassVar[str]
+    #: What surprise is, for the foot of the list.
+    meaning: str
 
     def __init__(self, aside: Aside) -> None:
         self.aside, self.estimator = aside, aside.estimator
@@ -199,10 +199,12 @@ class NumberReview(Review):
 class ValueReview(Review):
     """Values at times: errors of observations that are hidden, of targets, or of the last steps of a series."""
 
-    meaning = "root mean squared error of hidden values, in standard deviations of the channel"
-
     def __init__(self, aside: Aside) -> None:
         super().__init__(aside)
+        asked = "the last steps" if aside.model.task == "forecasting" else "hidden values"
+        if self.data is not None and self.data.schema.targets:
+            asked = "the targets"
+        self.meaning = f"root mean squared error of {asked}, in standard deviations of the channel"
         outputs = len(self.estimator._outputs)
         names = ("squares", "absolutes", "count", "inside90")
         self.sums = {name: np.zeros((len(self.surprise), outputs)) for name in names}
