@@ -239,8 +239,10 @@ export class EventView {
     event.stopPropagation();
   }
 
+  /** Another stretch of time is shown; intensities are computed for it anew. */
   zoomed() {
     this.redraw();
+    this.askAnswer();
   }
 
   redraw() {
@@ -267,7 +269,8 @@ export class EventView {
   }
 
   askAnswer() {
-    const body = this.body();
+    const [start, end] = this.domain;
+    const body = { ...this.body(), ...(this.domain === this.span ? {} : { start, end }) };
     this.asking.go(() => ask("events", { model: this.model.name }, body), (answer) => {
       this.answer = answer;
       this.showAnswer();
