@@ -179,7 +179,7 @@ def serving(
     as_json: AsJson = False,
     output: Output = RESULTS,
 ) -> None:
-    r"""Load on `contiformer serve` from 1, 8 and 64 clients on this machine, beside direct calls: five minutes.
+    r"""Load on `contiformer serve` from 1, 8 and 64 clients on this machine, beside direct calls: four minutes.
 
     Clients and server share the processors. Exit code 1 when a request fails. Needs the extra: pip install
     'contiformer\[serve]'.

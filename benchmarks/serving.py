@@ -7,8 +7,9 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,10 @@ SECONDS = 60.0
 #: Different series that are sent in turn, and their size.
 SERIES, POINTS, CHANNELS = 64, 50, 3
 BATCH = 64
+#: Seconds of direct calls, and of the load before the first measurement, in which the allocator's pools grow.
+_BRIEF = 10.0
+#: Samples of the server's memory in each measurement.
+SAMPLES = 12
 _START = 120.0
 
 
@@ -34,7 +39,7 @@ def run(
     """All measurements: direct calls first, then the server with each number of clients.
 
     Args:
-        seconds: for each measurement.
+        seconds: for each number of clients; at most 10 for direct calls.
         clients: how many ask at the same time, each the next question when the last one is answered.
         notify: is told what is measured.
     """
@@ -44,9 +49,10 @@ def run(
         model = trained(tables)
         model.save(run_folder)
         direct = {}
+        brief = min(seconds, _BRIEF)
         for name, batches in (("one by one", [[table] for table in tables]), (f"batches of {BATCH}", [tables])):
-            notify(f"direct calls, {name}: {seconds:g} s")
-            direct[name] = call(model, batches, seconds)
+            notify(f"direct calls, {name}: {brief:g} s")
+            direct[name] = call(model, batches, brief)
         expected = model.predict_proba(tables[0]).row(0)[1:]
         with server(run_folder) as (port, process):
             bodies = [request(table) for table in tables]
@@ -54,13 +60,14 @@ def run(
             said = list(answer["predictions"]["0"]["probabilities"].values())
             if not np.allclose(said, expected, atol=1e-5):
                 raise RuntimeError(f"the server said {said}, the model says {expected}")
-            asyncio.run(load(port, bodies, max(clients), min(2.0, seconds)))
-            memory = {"start": resident_mb(process.pid)}
+            notify(f"warming up: {brief:g} s")
+            asyncio.run(load(port, bodies, max(clients), brief))
+            memory = {}
             served = {}
             for count in clients:
                 notify(f"{count} clients: {seconds:g} s")
-                served[str(count)] = asyncio.run(load(port, bodies, count, seconds)).summary()
-                memory[f"after {count} clients"] = resident_mb(process.pid)
+                with watched_memory(process.pid, seconds / SAMPLES) as memory[str(count)]:
+                    served[str(count)] = asyncio.run(load(port, bodies, count, seconds)).summary()
     return {
         "machine": machine_facts(),
         "model": {"estimator": "Classifier", "d_model": model.d_model, "points": POINTS, "channels": CHANNELS},
@@ -190,6 +197,25 @@ def _port(process: subprocess.Popen[str], log: Any) -> int:
     raise RuntimeError(f"the server did not start: {log.read().strip()}")
 
 
+@contextmanager
+def watched_memory(process: int, every: float) -> Iterator[list[float]]:
+    """Samples of the memory of a process, one at the start and then one every so many seconds."""
+    samples: list[float] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(every if samples else 0.0):
+            samples.extend(filter(None, [resident_mb(process)]))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        thread.join()
+
+
 def resident_mb(process: int) -> float | None:
     """Memory of a process; None where ``ps`` does not tell."""
     try:
@@ -213,5 +239,13 @@ def rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
         )
         for name, found in named
     ]
-    memory = [(f"memory, {name}", f"{mb:.0f} MB", "", "", "") for name, mb in document["memory_mb"].items() if mb]
+    memory = [
+        (f"memory, {name} clients", f"{low:.0f} to {high:.0f} MB", "", "", "")
+        for name, (low, high) in extremes(document["memory_mb"]).items()
+    ]
     return [*lines, *memory]
+
+
+def extremes(memory: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    """The lowest and highest sample of each measurement that has some."""
+    return {name: (min(samples), max(samples)) for name, samples in memory.items() if samples}

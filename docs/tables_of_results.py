@@ -61,7 +61,12 @@ def serving() -> str:
         times = f"{one['p50_ms']:.1f} ms | {one['p99_ms']:.1f} ms"
         lines.append(f"| {name} | {one['series_per_second']:.0f} | {times} | {one['errors']} |")
     place = f"{machine['cpu']}, {machine['threads']} thread(s), commit {machine['commit']}"
-    return "\n".join([*lines, "", f"{document['seconds']:.0f} seconds each; {place}."])
+    about = f"{document['seconds']:.0f} seconds for each number of clients"
+    samples = [one for one in document["memory_mb"].values() if isinstance(one, list) and one]
+    if samples:
+        ends = "; ".join(f"{one[0]:.0f} MB at the start, {max(one):.0f} MB at most" for one in samples)
+        about += f". Memory of the server: {ends}"
+    return "\n".join([*lines, "", f"{about}. {place}."])
 
 
 def backbones() -> str:

@@ -11,7 +11,7 @@ pytest.importorskip("uvicorn")
 def test_a_short_load():
     said = []
     document = serving.run(0.3, clients=(1, 3), notify=said.append)
-    assert len(said) == 4
+    assert len(said) == 5
     assert set(document["clients"]) == {"1", "3"}
     for found in (*document["clients"].values(), *document["direct"].values()):
         assert found["errors"] == 0
@@ -28,3 +28,5 @@ def test_a_short_load():
         "server, 1 clients",
         "server, 3 clients",
     ]
+    assert set(document["memory_mb"]) == {"1", "3"}
+    assert all(low <= high for low, high in serving.extremes(document["memory_mb"]).values())

@@ -10,7 +10,10 @@ from tests.cli.conftest import run
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
+from fastapi.testclient import TestClient
+
 from contiformer.cli.serve import application
+from contiformer.serving import Limits
 
 
 def error(code, *words):
@@ -18,6 +21,26 @@ def error(code, *words):
     assert result.exit_code == code, result.output
     assert len(result.stderr.splitlines()) == 1
     return result.stderr
+
+
+def test_limits_are_options(classified, monkeypatch):
+    started = []
+    monkeypatch.setattr("contiformer.serving.server.answer_requests", lambda *given: started.append(given))
+    sizes = {"rows": 90, "series": 80, "length": 70, "times": 60, "streams": 50, "queue": 40, "batch": 30}
+    words = [word for name, size in sizes.items() for word in (f"--max-{name}", size)]
+    run("serve", classified[0], "--port", 0, "--max-body", 32, "--timeout", 2.5, *words)
+    [(app, bound, limits)] = started
+    bound.close()
+    assert limits == Limits(body_bytes=32 * 2**20, waiting_bytes=256 * 2**20, deadline=2.5, **sizes)
+    with TestClient(app, base_url="http://localhost") as client:
+        assert client.get("/schema").json()["limits"]["length"] == 70
+        too_many = client.post("/predict", json={"records": [{"time": 0}] * 91})
+        assert too_many.status_code == 413
+        assert "at most 90 are allowed" in too_many.json()["detail"]
+
+
+def test_limits_are_positive(classified):
+    assert "--max-length" in error(2, classified[0], "--max-length", 0)
 
 
 def test_folders_without_a_model(tmp_path, classified):

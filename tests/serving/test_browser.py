@@ -25,6 +25,8 @@ from tests.serving.test_explorer import explored
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+#: Seconds to wait for what should happen at once: a busy machine is slow, and nothing waits longer than it has to.
+PATIENCE = 60
 HOSTILE = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(2)>'
 
@@ -75,7 +77,7 @@ def visit(browser, address):
     def opened(model, **options):
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         page = context.new_page()
-        page.set_default_timeout(8000)
+        page.set_default_timeout(1000 * PATIENCE)
         wrong = []
         page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -97,7 +99,8 @@ def shares(page):
 
 def changed(page, before):
     """The text of the prediction, once it is another."""
-    for _ in range(200):
+    ends = time.monotonic() + PATIENCE
+    while time.monotonic() < ends:
         now = shares(page)
         if now != before:
             return now
@@ -107,7 +110,8 @@ def changed(page, before):
 
 def until(page, condition):
     """Wait for a condition in the page; wait_for_function of playwright needs eval, which the page forbids."""
-    for _ in range(300):
+    ends = time.monotonic() + PATIENCE
+    while time.monotonic() < ends:
         if page.evaluate(condition):
             return
         page.wait_for_timeout(25)
@@ -205,6 +209,35 @@ def test_observations_are_dragged_added_and_deleted(visit):
         assert page.locator("#edits li").all_inner_texts()[-1].startswith("deleted")
 
 
+@pytest.mark.parametrize(
+    ("model", "place"), [("classes", "#channels .plot"), ("curves", "#channels .plot"), ("orders", "#intensity")]
+)
+def test_a_stretch_of_time_is_zoomed_into(visit, model, place):
+    with visit(model) as page:
+        until(page, "new URLSearchParams(location.hash.slice(1)).has('series')")
+        ends = f"[document.querySelector('{place}').uplot.scales.x].map((x) => [x.min, x.max])[0]"
+        start, end = page.evaluate(ends)
+        assert page.locator("#zoom-out").is_disabled()
+        box = page.locator(f"{place} .u-over").first.bounding_box()
+        page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 2, steps=3)
+        page.mouse.up()
+        quarter = (end - start) / 4
+        assert page.evaluate(ends) == pytest.approx([start + quarter, end - quarter], abs=0.1 * quarter)
+        assert page.locator("#edits li").count() == 0
+        if model == "curves":
+            first = f"document.querySelector('{place}').uplot.data[0][0] > {start + 0.8 * quarter}"
+            until(page, first)
+        page.keyboard.press(".")
+        assert page.evaluate(ends) == pytest.approx([end - 2 * quarter, end], abs=0.1 * quarter)
+        page.click("#zoom-in")
+        page.click("#zoom-out")
+        assert page.evaluate(ends)[0] > start
+        page.keyboard.press("0")
+        assert page.evaluate(ends) == [start, end]
+
+
 def test_an_observation_is_chosen_and_changed_by_keyboard(visit):
     with visit("curves") as page:
         page.locator("#channels .plot").first.focus()
@@ -238,10 +271,26 @@ def test_dark_mode_follows_the_system_and_the_switch(visit, scheme):
         assert page.evaluate(shown) != first
 
 
+def test_colours_of_classes_follow_the_switch(visit):
+    with visit("classes") as page:
+        page.wait_for_selector("#answer .fill")
+        shown = "[...document.querySelectorAll('#answer .fill, #label .dot, .item .dot, .legend .dot')]"
+        colours = f"{shown}.map((one) => getComputedStyle(one).backgroundColor)"
+        before = page.evaluate(colours)
+        page.click("#theme")
+        assert len(before) > 4
+        assert not set(before) & set(page.evaluate(colours))
+
+
 @pytest.mark.parametrize("model", ["classes", "curves", "orders", "loads", "plain", "hostile"])
 def test_a_phone_has_no_horizontal_scroll(visit, model):
     with visit(model, viewport={"width": 360, "height": 740}, has_touch=True) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        if model != "hostile":
+            squeezed = (
+                "[...document.querySelectorAll('.panel-title .name')].filter((x) => x.scrollWidth > x.clientWidth + 1)"
+            )
+            assert page.evaluate(f"{squeezed}.map((x) => x.textContent)") == []
         page.click("#tab-model")
         page.wait_for_selector("#model-page table")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360

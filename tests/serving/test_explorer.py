@@ -66,6 +66,13 @@ def finished(page, model):
     raise AssertionError("the review does not end")
 
 
+@pytest.mark.parametrize(
+    ("model", "asked"), [("curves", "hidden values"), ("targets", "the targets"), ("loads", "the last steps")]
+)
+def test_surprise_says_of_which_values_it_is(page, model, asked):
+    assert f"of {asked}," in ask(page, "series", model=model)["review"]["meaning"]
+
+
 def test_the_page_and_its_files_are_served(page):
     index = page.get("/")
     assert index.status_code == 200
@@ -223,6 +230,18 @@ def test_events_and_the_next_one(page, models, data):
     layer = ask(page, "event-layer", body, model="orders")
     assert len(layer["weights"]) == len(one)
     assert ask(page, "events", {"times": [], "types": []}, model="orders") == {"known": False}
+
+
+def test_intensities_of_a_stretch_are_as_many_as_of_the_whole(page, models, data):
+    one = data["orders"][0]
+    body = {"times": one.times.tolist(), "types": one.types.tolist()}
+    start, end = float(one.times[1]), float(one.times[3])
+    part = ask(page, "events", body | {"start": start, "end": end}, model="orders")["intensity"]
+    assert start <= min(part["times"])
+    assert max(part["times"]) <= end
+    assert len(part["times"]) > 400
+    expected = models["orders"].intensity_at(one, part["times"])
+    np.testing.assert_allclose(np.array(part["rates"]).T, expected, rtol=1e-3)
 
 
 def test_the_next_event_is_after_the_time_that_is_known(page, data):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import time as clock
 import webbrowser
 from pathlib import Path
 from threading import Thread
@@ -18,8 +16,6 @@ from contiformer.data import DataError
 from contiformer.estimators.event_tables import Events
 
 _HOST = "127.0.0.1"
-#: Seconds that a server may take to start.
-_PATIENCE = 60
 
 
 def explore(run: Path, data: str | None, port: int, browser: bool, **columns: Any) -> None:
@@ -38,7 +34,8 @@ def explore(run: Path, data: str | None, port: int, browser: bool, **columns: An
     typer.echo(f"{model.name}: {model.task}, {count}", err=True)
     typer.echo(f"exploring on {address} (Ctrl-C ends)", err=True)
     if browser:
-        Thread(target=_open, args=(address, bound.getsockname()[1]), daemon=True).start()
+        # the socket listens already: the page waits until the server takes its connection
+        Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     answer_requests(app, bound, limits)
 
 
@@ -61,16 +58,3 @@ def explored_data(run: Path, estimator: Any, data: str | None, **columns: Any) -
         if found is not None:
             note(f"showing the {part} part of the run")
     return found.data if isinstance(found, Events) else found
-
-
-def _open(address: str, port: int) -> None:
-    """Open the page as soon as the server answers."""
-    ends = clock.monotonic() + _PATIENCE
-    while clock.monotonic() < ends:
-        try:
-            socket.create_connection((_HOST, port), timeout=1).close()
-        except OSError:
-            clock.sleep(0.1)
-            continue
-        webbrowser.open(address)
-        return

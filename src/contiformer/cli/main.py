@@ -15,6 +15,7 @@ import typer
 from contiformer import __version__
 from contiformer.cli.commands import DEBUG, AsJson, Commands
 from contiformer.cli.datasets import app as datasets
+from contiformer.serving.limits import Limits
 
 TASKS = "classification, regression, interpolation, forecasting, events"
 Task = Annotated[str, typer.Argument(metavar="TASK", help=TASKS)]
@@ -35,6 +36,8 @@ Targets = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to pre
 Duplicates = Annotated[str, typer.Option(help="Two rows of a series at one time: error, mean, first, last or keep.")]
 Quantiles = Annotated[str | None, typer.Option(metavar="0.1,0.9", help="Quantiles, not mean and standard deviation.")]
 Ahead = Annotated[int | None, typer.Option(min=1, metavar="STEPS", help="Events ahead, by sampling, for events.")]
+#: Defaults of the server.
+LIMITS = Limits()
 
 app = typer.Typer(
     name="contiformer",
@@ -44,6 +47,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _limit(help: str, metavar: str = "N") -> Any:
+    return typer.Option(min=1, metavar=metavar, help=help, rich_help_panel="Limits")
 
 
 def _run(command: str, options: Mapping[str, Any]) -> None:
@@ -352,6 +359,17 @@ def serve(
     data: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="Series to look at on the page, in the columns of a run.")
     ] = None,
+    max_body: Annotated[int, _limit("Size of one request's body.", "MIB")] = LIMITS.body_bytes // 2**20,
+    max_rows: Annotated[int, _limit("Records, or rows of CSV, in a request.")] = LIMITS.rows,
+    max_series: Annotated[int, _limit("Series or sequences in a request.")] = LIMITS.series,
+    max_length: Annotated[int, _limit("Points of a series; events of a sequence or stream.")] = LIMITS.length,
+    max_times: Annotated[int, _limit("Times asked for in a request, over all its series.")] = LIMITS.times,
+    max_streams: Annotated[int, _limit("Open event streams; beyond, the longest idle one goes.")] = LIMITS.streams,
+    max_queue: Annotated[int, _limit("Requests that wait for a model; beyond, the answer is 503.")] = LIMITS.queue,
+    max_batch: Annotated[int, _limit("Series of waiting requests that are computed together.")] = LIMITS.batch,
+    timeout: Annotated[float, _limit("Seconds after which a request without an answer ends in 504.", "SECONDS")] = (
+        LIMITS.deadline
+    ),
 ) -> None:
     r"""Predictions over HTTP: one process for any number of models, each called as its folder.
 

@@ -32,7 +32,16 @@ def require_server() -> None:
         raise ModuleNotFoundError(problem, name=error.name) from None
 
 
-def serve(runs: list[Path], host: str, port: int, token_file: Path | None, data: str | None) -> None:
+def serve(
+    runs: list[Path],
+    host: str,
+    port: int,
+    token_file: Path | None,
+    data: str | None,
+    max_body: int,
+    timeout: float,
+    **most: int,
+) -> None:
     """Check everything that can be checked, load the models, and answer requests until Ctrl-C or SIGTERM."""
     require_server()
     from contiformer.serving.limits import Limits  # noqa: PLC0415
@@ -43,7 +52,10 @@ def serve(runs: list[Path], host: str, port: int, token_file: Path | None, data:
         problem = f"{host} can be reached from other machines, which asks for --token-file."
         raise typer.BadParameter(problem, param_hint="--host")
     bound = listen(host, port)
-    limits = Limits()
+    sizes = {name.removeprefix("max_"): value for name, value in most.items()}
+    limits = Limits(
+        body_bytes=max_body * 2**20, waiting_bytes=max(8 * max_body, 128) * 2**20, deadline=timeout, **sizes
+    )
     app = application(runs, data, token=token, limits=limits, **({} if is_loopback(host) else {"hosts": None}))
     models = app.state.models
     address = f"[{host}]" if ":" in host else host

@@ -71,7 +71,7 @@ def export(estimator: Any, path: str | Path, X: Any = None, *, data: str = "the 
         raise DataError("there is no such folder", file=target.absolute().parent, remedy="make it first")
     if not isinstance(estimator, Estimator):
         raise ValueError(
-            f"a {type(estimator).__name__} cannot be exported: its predictions integrate until they are accurate "
+            f"{type(estimator).__name__} cannot be exported: its predictions integrate until they are accurate "
             "enough, which is no fixed graph; load it with contiformer where it is used"
         )
     estimator._check_fitted()

@@ -1,4 +1,4 @@
-"""File formats of exported graphs: ONNX and PyTorch's own pt2."""
+"""File formats of exported graphs, ONNX and PyTorch's own pt2: from a traced graph to a file, and to a function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -22,22 +22,6 @@ _DOUBLINGS = 16
 
 Arrays = Mapping[str, NDArray[Any]]
 Runner = Callable[[Arrays], dict[str, NDArray[Any]]]
-
-
-class Format(Protocol):
-    """From a traced graph to the bytes of a file, and from those to something that runs."""
-
-    def tracing(self) -> AbstractContextManager[Any]:
-        """The context that a graph is traced in."""
-
-    def convert(self, traced: Any, outputs: tuple[str, ...]) -> Any:
-        """The program of the format."""
-
-    def write(self, program: Any, metadata: Mapping[str, Any]) -> bytes:
-        """The file's contents, with the description."""
-
-    def run(self, contents: bytes) -> Runner:
-        """The file in its own runtime."""
 
 
 class _Extreme(NamedTuple):
@@ -177,7 +161,7 @@ class Onnx:
         return answer
 
 
-FORMATS: dict[str, Callable[[], Format]] = {"onnx": Onnx, "pt2": Pt2}
+FORMATS: dict[str, type[Onnx] | type[Pt2]] = {"onnx": Onnx, "pt2": Pt2}
 
 
 @contextmanager

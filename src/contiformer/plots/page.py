@@ -108,73 +108,6 @@ class Fold:
 
 Block = Heading | Words | Findings | Figures | Bars | Picture | Sheet | Fold
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1d2125; --soft: #5f6b76; --line: #d9dee3; --back: #fff; --card: #f5f7f9;
-  --accent: #0072b2; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e3e7eb; --soft: #9aa7b3; --line: #38424b; --back: #14181c;
-  --card: #1d2329; --accent: #63b3e8; } }
-* { box-sizing: border-box; }
-body { font: 15px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--back); max-width: 84rem;
-  margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
-h1, h2, h3 { line-height: 1.2; } h2 { margin-top: 2.6rem; border-top: 1px solid var(--line); padding-top: 1.2rem; }
-a { color: var(--accent); } nav { margin: .8rem 0; } nav a { margin-right: 1rem; display: inline-block; }
-p, .findings { max-width: 60rem; } .findings li { margin: .3rem 0; }
-.figures { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; }
-.figures div { background: var(--card); border-radius: .5rem; padding: .7rem 1rem; min-width: 9rem; }
-.figures b { display: block; font-size: 1.7rem; line-height: 1.25; } .figures span { color: var(--soft); }
-.bars { display: grid; grid-template-columns: max-content minmax(4rem, 28rem) max-content; gap: .25rem .7rem;
-  align-items: center; font-size: 13px; margin-bottom: 1.2rem; }
-.bars > span { overflow: hidden; text-overflow: ellipsis; max-width: 16rem; }
-.bars > div > div { background: var(--soft); height: .8rem; border-radius: .2rem; min-width: 2px; }
-.bars > div > div.own { background: var(--accent); } span.own { font-weight: 700; }
-.title { font-weight: 600; margin: 1.4rem 0 .3rem; }
-.sheet { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; max-width: 100%; width: fit-content; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
-th, td { padding: .3rem .6rem; text-align: right; vertical-align: top; white-space: nowrap; }
-th { border-bottom: 2px solid var(--line); cursor: pointer; user-select: none; background: var(--card); }
-td { border-bottom: 1px solid var(--line); } tbody tr:last-child td { border-bottom: 0; }
-th:first-child, td:first-child { position: sticky; left: 0; background: var(--card); }
-th[aria-sort=ascending]::after { content: " \\25B2"; } th[aria-sort=descending]::after { content: " \\25BC"; }
-.name { text-align: left; } .words { text-align: left; white-space: normal; min-width: 14rem; }
-small, i, .note, figcaption { color: var(--soft); } .note, figcaption { font-size: 13px; }
-figure { margin: 1.2rem 0; } img { max-width: 100%; background: #fff; border-radius: .4rem; }
-figure svg text { fill: currentColor; } figure svg { max-width: 100%; height: auto; display: block; }
-.row { display: flex; flex-wrap: wrap; gap: 1.5rem; }
-.row figure { margin: .4rem 0; max-width: 100%; }
-details { border: 1px solid var(--line); border-radius: .4rem; margin: .8rem 0; padding: .5rem .9rem; }
-summary { cursor: pointer; font-weight: 600; } code { font-size: 13px; background: var(--card); padding: .1rem .3rem; }
-@media (max-width: 40rem) { th:first-child, td:first-child { max-width: 9rem; white-space: normal; }
-  .bars > span { max-width: 7rem; } figure { overflow-x: auto; } figure svg, figure img { max-width: 40rem; } }
-@page { size: landscape; margin: 1cm; }
-@media print { :root { color-scheme: light; --ink: #000; --soft: #444; --line: #bbb; --back: #fff; --card: #fff;
-  --accent: #0072b2; } body { max-width: none; margin: 0; font-size: 11px; }
-  nav { display: none; } .sheet { overflow: visible; border: 0; } table { font-size: 8px; }
-  th, td { padding: .1rem .2rem; white-space: normal; } .words { min-width: 6rem; } .bars { font-size: 10px; }
-  figure, tr { break-inside: avoid; } h2, h3, .title { break-after: avoid; } }
-"""
-
-_SCRIPT = """
-function value(row, n) { return (row.cells[n].dataset.value || row.cells[n].innerText).trim(); }
-function number(text) { const found = text.replace(/[,\\u2009]/g, "").match(/^[-+\\u2212]?\\d*\\.?\\d+(e[-+]?\\d+)?/i);
-  return found ? parseFloat(found[0].replace("\\u2212", "-")) : NaN; }
-function sort(head) {
-  const table = head.closest("table"), body = table.tBodies[0], n = head.cellIndex;
-  const up = head.getAttribute("aria-sort") !== "ascending";
-  const keyed = [...body.rows].map(row => [number(value(row, n)), value(row, n), row]);
-  const numeric = keyed.some(one => !isNaN(one[0])) && !head.classList.contains("name");
-  keyed.sort((a, b) => {
-    if (!numeric) return (up ? 1 : -1) * a[1].localeCompare(b[1], undefined, {numeric: true});
-    if (isNaN(a[0]) || isNaN(b[0])) return isNaN(a[0]) - isNaN(b[0]);
-    return up ? a[0] - b[0] : b[0] - a[0]; });
-  table.querySelectorAll("th").forEach(one => one.removeAttribute("aria-sort"));
-  head.setAttribute("aria-sort", up ? "ascending" : "descending");
-  keyed.forEach(one => body.appendChild(one[2])); }
-document.querySelectorAll("th").forEach(head => { head.tabIndex = 0;
-  head.addEventListener("click", () => sort(head));
-  head.addEventListener("keydown", event => { if (event.key === "Enter") sort(head); }); });
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(one => { one.open = true; }));
-"""
-
 
 def page_to_html(blocks: Sequence[Block]) -> str:
     """A page as one HTML file, pictures included; it asks for nothing else, in light and dark, on screen and paper.
@@ -190,10 +123,12 @@ def page_to_html(blocks: Sequence[Block]) -> str:
     nav = "".join(f'<a href="#{_anchor(text)}">{escape(text)}</a> ' for text in links)
     first, rest = blocks[:1], blocks[1:]
     body = "\n".join([*map(block_to_html, first), f"<nav>{nav}</nav>" if nav else "", _in_rows(rest)])
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title>\n<style>{_STYLE}</style>'
+    here = Path(__file__)
+    style, script = (here.with_name(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title>\n<style>{style}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    script = f"<script>{_SCRIPT}</script>"
-    return f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}{view}</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n'
+    body = f"<body>\n{body}\n<script>{script}</script>\n</body>"
+    return f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}{view}</head>\n{body}\n</html>\n'
 
 
 def _in_rows(blocks: Sequence[Block]) -> str:

@@ -56,7 +56,10 @@ class Edited(BaseModel):
 
 
 class EditedEvents(BaseModel):
-    """An event sequence as the page has it: times, numbers of types and features of the events, and a causal view."""
+    """An event sequence as the page has it: times, numbers of types and features of the events, and a causal view.
+
+    Intensities reach to ``end`` or beyond the next event; with a ``start`` they are those between the two.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -64,6 +67,7 @@ class EditedEvents(BaseModel):
     types: list[int] = Field(default_factory=list, max_length=10_000)
     features: list[list[Finite | None]] | None = None
     until: Finite | None = None
+    start: Finite | None = None
     end: Finite | None = None
 
 
@@ -254,7 +258,9 @@ def answer_events(estimator: Any, edited: EditedEvents) -> dict[str, Any]:
     expected, median, shares = _next_event(estimator, alone) if waited <= 0 else _next_after(estimator, one, waited)
     finite = [t for t in (expected, median) if t is not None]
     end = max([last, *([] if edited.end is None else [edited.end]), *(last + 2 * (t - last) for t in finite)])
-    at = _moments(one.times, end)
+    if edited.start is not None and edited.end is not None:
+        end = edited.end
+    at = _moments(one.times, edited.start, end)
     rates = estimator.intensity_at(one, at) if len(at) else np.zeros((0, len(estimator.type_names_)))
     answer: dict[str, Any] = {
         "known": True,
@@ -301,9 +307,10 @@ def _next_after(
     return expected, median, rates[at] / max(float(total[at]), 1e-300)
 
 
-def _moments(events: NDArray[np.float64], end: float) -> NDArray[np.float64]:
+def _moments(events: NDArray[np.float64], begin: float | None, end: float) -> NDArray[np.float64]:
     """Times of a curve that jumps at events: an even grid, and just before and after every event."""
-    start = float(events[0])
+    first = float(events[0])
+    start = first if begin is None else max(first, begin)
     span = end - start
     if span <= 0:
         return np.zeros(0)
@@ -311,7 +318,7 @@ def _moments(events: NDArray[np.float64], end: float) -> NDArray[np.float64]:
     near = 1e-6 * span
     edges = np.concatenate([events, events + near]) if len(events) <= INTENSITY else events[:0]
     at = np.unique(np.concatenate([grid, edges]))
-    return at[(at > start) & (at <= end)]
+    return at[(at > first) & (at >= start) & (at <= end)]
 
 
 def _seconds(column: Any, kind: str) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Query, Request
@@ -30,6 +30,7 @@ from contiformer.serving.messages import (
 from contiformer.serving.metrics import Metrics
 from contiformer.serving.models import ServedModel, find_model
 
+M = TypeVar("M", bound=PredictRequest)
 Name = Annotated[str | None, Query(alias="model", description="Of the model; may be left out where there is one.")]
 Words = Annotated[str | None, Query(description="For CSV: separated by commas.")]
 _ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (408, 413, 415, 504)}
@@ -50,7 +51,7 @@ def router(models: Mapping[str, ServedModel], metrics: Metrics) -> APIRouter:
         """
         model = find_model(models, name)
         kind, body = content_type(request), await request.body()
-        items, ids, warned = await _in_thread(body, partial(_series, model, kind))
+        _, items, ids, warned = await _in_thread(body, partial(_read, model, kind, PredictRequest))
         return await _answer(model, Question("series"), items, ids, warned, metrics)
 
     @routes.post("/at", response_model=AtAnswers, openapi_extra=schema_in_openapi(AtRequest))
@@ -89,14 +90,14 @@ async def _answer(
     return JSONAnswer(content)
 
 
-def _series(model: ServedModel, kind: str, body: bytes) -> tuple[list[Item], list[str], list[str]]:
-    """Series of a body, their ids, and warnings."""
+def _read(
+    model: ServedModel, kind: str, form: type[M], body: bytes
+) -> tuple[M | None, list[Item], list[str], list[str]]:
+    """The message of a body in JSON, its series or those of CSV, their ids, and warnings."""
     with collected() as warned:
-        if kind == "text/csv":
-            data = model.parse_csv(body)
-        else:
-            data = model.parse_records(from_json(body, PredictRequest).records)
-    return [Item(one) for one in data], list(map(str, names_of(data))), warned
+        asked = None if kind == "text/csv" else from_json(body, form)
+        data = model.parse_csv(body) if asked is None else model.parse_records(asked.records)
+    return asked, [Item(one) for one in data], list(map(str, names_of(data))), warned
 
 
 def _asked(
@@ -106,17 +107,13 @@ def _asked(
     if kind == "text/csv":
         if at is None:
             raise DataError("at which times? There is no at in the query", remedy="add ?at=0,0.5,1")
-        times: Any = split(at)
-        levels = None if quantiles is None else [_number(word) for word in split(quantiles)]
-        items, ids, warned = _series(model, kind, body)
-    else:
-        if at is not None or quantiles is not None:
-            raise DataError("at and quantiles in the query are for CSV", remedy="put them into the JSON")
-        asked = from_json(body, AtRequest)
+    elif at is not None or quantiles is not None:
+        raise DataError("at and quantiles in the query are for CSV", remedy="put them into the JSON")
+    levels = None if quantiles is None else [_number(word) for word in split(quantiles)]
+    asked, items, ids, warned = _read(model, kind, AtRequest, body)
+    times: Any = split(at) if at is not None else None
+    if asked is not None:
         times, levels = asked.at, asked.quantiles
-        with collected() as warned:
-            data = model.parse_records(asked.records)
-        items, ids = [Item(one) for one in data], list(map(str, names_of(data)))
     if levels is not None and len(levels) > 100:
         raise too_much("quantiles", len(levels), 100)
     question = Question("times", None if levels is None else tuple(levels))

@@ -8,13 +8,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from contiformer.data.batch import Batch, collate
 from contiformer.data.events import EventSet
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.windows import cut_windows
@@ -65,8 +63,8 @@ class Review(ABC):
         error: why it stopped, where it did.
     """
 
-    #: What surprise is, for the head of the list.
-    meaning: ClassVar[str]
+    #: What surprise is, for the foot of the list.
+    meaning: str
 
     def __init__(self, aside: Aside) -> None:
         self.aside, self.estimator = aside, aside.estimator
@@ -201,10 +199,12 @@ class NumberReview(Review):
 class ValueReview(Review):
     """Values at times: errors of observations that are hidden, of targets, or of the last steps of a series."""
 
-    meaning = "root mean squared error of hidden values, in standard deviations of the channel"
-
     def __init__(self, aside: Aside) -> None:
         super().__init__(aside)
+        asked = "the last steps" if aside.model.task == "forecasting" else "hidden values"
+        if self.data is not None and self.data.schema.targets:
+            asked = "the targets"
+        self.meaning = f"root mean squared error of {asked}, in standard deviations of the channel"
         outputs = len(self.estimator._outputs)
         names = ("squares", "absolutes", "count", "inside90")
         self.sums = {name: np.zeros((len(self.surprise), outputs)) for name in names}
@@ -215,15 +215,10 @@ class ValueReview(Review):
             judged = self._questions(n, SeriesSet([one], schema=part.schema))
             if judged is None:
                 continue
-            batch = collate(list(judged))
-            assert isinstance(batch, Batch)
-            for task in self.estimator.tasks_:
-                with torch.no_grad():
-                    found = task.judge(batch.to(task.device))
-                for name, kept in self.sums.items():
-                    if name in found:
-                        total = found[name].double().cpu().numpy().reshape(-1, kept.shape[1]).sum(0)
-                        kept[n] += total / len(self.estimator.tasks_)
+            members = self.estimator._judge(judged)
+            for name, kept in self.sums.items():
+                if name in members[0]:
+                    kept[n] = np.mean([one[name].reshape(-1, kept.shape[1]).sum(0) for one in members], 0)
             count = self.sums["count"][n].sum()
             if count:
                 self.surprise[n] = np.sqrt(self.sums["squares"][n].sum() / count)

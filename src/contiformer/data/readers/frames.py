@@ -126,7 +126,7 @@ def from_frame(
         for n, (a, b) in enumerate(itertools.pairwise(edges))
     ]
     if order == "id" and id is not None:
-        series = [series[n] for n in pl.Series(names).arg_sort().to_list()]
+        series = [series[n] for n in sorted(range(len(names)), key=names.__getitem__)]
     schema = Schema(
         tuple(names_here),
         static=tuple(column.name for column in unchanging),
@@ -226,15 +226,12 @@ def _series_of(table: pl.DataFrame, name: str | None, place: Place) -> tuple[lis
     if column.dtype.is_float():
         whole = column.cast(pl.Int64, strict=False)
         column = whole if whole.null_count() == 0 and bool((whole == column).all()) else column.cast(pl.String)
-    runs = column.rle_id().to_numpy().astype(np.int64)
-    starts = np.flatnonzero(np.diff(runs, prepend=-1))
-    heads = column.gather(starts)
-    unique = heads.unique(maintain_order=True)
-    if len(unique) < len(heads):
-        # an id comes back after others: runs of the same id get the same number
-        number = {key: n for n, key in enumerate(unique.to_list())}
-        runs = np.array([number[key] for key in heads.to_list()], np.int64)[runs]
-    return unique.to_list(), runs
+    # operators on whole columns only: the expressions of polars cost more than all else in a request of one series
+    changes = np.flatnonzero((column[1:] != column[:-1]).to_numpy()) + 1
+    starts = np.append(0, changes)
+    number: dict[Any, int] = {}
+    owners = [number.setdefault(key, len(number)) for key in column[starts.tolist()].to_list()]
+    return list(number), np.repeat(np.array(owners, np.int64), np.diff(starts, append=len(column)))
 
 
 def _sorting(runs: NDArray[np.int64], stamps: NDArray[np.float64]) -> NDArray[np.int64] | None:

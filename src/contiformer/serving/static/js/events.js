@@ -3,7 +3,7 @@
 import { ask, Latest } from "./api.js";
 import { el, fill } from "./dom.js";
 import { Events } from "./edits.js";
-import { colourOf, heat, number, percent, time } from "./format.js";
+import { colourOf, heat, number, percent, swatch, time } from "./format.js";
 import { interact, nearest, precise } from "./panel.js";
 import { legend, Plot, veil } from "./plot.js";
 import { theme } from "./theme.js";
@@ -30,7 +30,7 @@ export class EventView {
     this.ratesCard = el("div", { class: "card panel" },
       el("div", { class: "panel-title" }, el("span", { class: "name" }, "Intensities"), el("span", { class: "dim small" }, this.about.unit ? `events per ${this.about.unit}` : this.about.kind === "numbers" ? "events per unit of time" : "events per second"), this.reading, this.logButton),
       this.ratesPlace,
-      legend([...this.types.slice(0, NAMED).map((name, n) => [name, colourOf(n, theme)]), ...(this.types.length > NAMED ? [[`${this.types.length - NAMED} other types`, theme.c7]] : [])]));
+      legend([...this.types.slice(0, NAMED).map((name, n) => [name, swatch(n)]), ...(this.types.length > NAMED ? [[`${this.types.length - NAMED} other types`, swatch(7)]] : [])]));
     this.lanesCard = el("div", { class: "card panel" },
       el("div", { class: "panel-title" }, el("span", { class: "name" }, "Events"), el("span", { class: "dim small" }, "shade: intensity of the type; click in a lane to add an event, drag to move it, right-click or Delete to remove it")),
       this.lanesPlace);
@@ -44,7 +44,8 @@ export class EventView {
     this.selected = null;
     this.layer = null;
     this.answer = null;
-    this.domain = this.findDomain();
+    this.span = this.domain = this.findSpan();
+    this.frame.farther.disabled = true;
     this.frame.heading.textContent = given ? name ?? String(given.id ?? "pasted sequence") : "A sequence to draw";
     fill(this.frame.chips, el("span", { class: "chip" }, `${this.given.times.length} events`),
       given?.label === null || given?.label === undefined ? null : el("span", { class: "chip" }, "label", el("b", {}, String(given.label))));
@@ -59,7 +60,7 @@ export class EventView {
     this.mount();
   }
 
-  findDomain() {
+  findSpan() {
     const { times } = this.given;
     if (!times.length) {
       const now = ["numbers", "durations"].includes(this.about.kind) ? 0 : Math.floor(Date.now() / 86400000) * 86400;
@@ -96,6 +97,7 @@ export class EventView {
       start: (mark) => { this.merge = `drag-${performance.now()}`; this.select(mark.event); },
       end: () => { this.merge = null; this.redraw(); },
       menu: (mark) => this.remove(mark.event),
+      zoom: (range) => this.frame.zoom(range),
     };
     const { u: top } = this.rates;
     interact(top, {
@@ -109,7 +111,7 @@ export class EventView {
       drag: (mark, x) => this.drag(mark, u.posToVal(x, "x")),
       click: (x, y) => this.add(u.posToVal(x, "x"), Math.max(0, Math.min(count - 1, Math.round(u.posToVal(y, "y"))))),
     });
-    this.lanes.set([this.domain, [null, null]]);
+    this.lanes.set([this.span, [null, null]]);
     this.showAnswer();
   }
 
@@ -237,13 +239,19 @@ export class EventView {
     event.stopPropagation();
   }
 
+  /** Another stretch of time is shown; intensities are computed for it anew. */
+  zoomed() {
+    this.redraw();
+    this.askAnswer();
+  }
+
   redraw() {
     this.rates.draw();
     this.lanes.draw();
   }
 
   body() {
-    return { ...this.sequence.body(), until: this.until, end: this.domain[1] };
+    return { ...this.sequence.body(), until: this.until, end: this.span[1] };
   }
 
   changed() {
@@ -261,7 +269,8 @@ export class EventView {
   }
 
   askAnswer() {
-    const body = this.body();
+    const [start, end] = this.domain;
+    const body = { ...this.body(), ...(this.domain === this.span ? {} : { start, end }) };
     this.asking.go(() => ask("events", { model: this.model.name }, body), (answer) => {
       this.answer = answer;
       this.showAnswer();
@@ -311,7 +320,7 @@ export class EventView {
     const until = this.until === null ? "" : `, known until ${time(this.until, about)}`;
     fill(this.answerCard, el("h2", {}, `Next event${until}`),
       el("p", {}, "expected ", el("b", { id: "expected" }, time(next.expected, about)), ", median ", el("b", { id: "median" }, time(next.median, about))),
-      bars(this.types, next.probabilities, (n) => colourOf(n, theme), percent),
+      bars(this.types, next.probabilities, swatch, percent),
       answer.log_likelihood === undefined ? null : el("p", { class: "dim small" }, `surprise: ${number(-answer.log_likelihood, 3)} nats per event`));
   }
 

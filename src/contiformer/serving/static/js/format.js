@@ -99,6 +99,11 @@ export function colourOf(n, theme) {
   return n < PALETTE ? theme[`c${n}`] : `hsl(${(n * 137.5) % 360} 55% ${theme.dark ? 65 : 42}%)`;
 }
 
+/** The same colour for the style of an element, which follows light and dark by itself. */
+export function swatch(n) {
+  return n < PALETTE ? `var(--c${n})` : `hsl(${(n * 137.5) % 360} 55% var(--other))`;
+}
+
 /** A colour for a weight from -1 to 1 (signed), or 0 to 1. */
 export function heat(weight, signed, theme) {
   const share = Math.min(1, Math.abs(weight)) ** 0.6;

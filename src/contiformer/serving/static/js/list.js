@@ -2,8 +2,7 @@
 
 import { ask, Latest, showError } from "./api.js";
 import { byId, el, fill } from "./dom.js";
-import { colourOf, number, percent } from "./format.js";
-import { theme } from "./theme.js";
+import { number, percent, swatch } from "./format.js";
 
 const ROW = 44;
 const PAGE = 100;
@@ -145,7 +144,7 @@ export class List {
     },
     el("span", { class: "id" }, item.id),
     el("span", { class: "right" }, item.surprise === null ? "" : el("b", { title: "surprise" }, number(item.surprise, 3))),
-    el("span", { class: "sub" }, of >= 0 ? el("i", { class: "dot", style: { background: colourOf(of, theme), marginRight: "5px" } }) : null, sub.filter(Boolean).join(" · ")),
+    el("span", { class: "sub" }, of >= 0 ? el("i", { class: "dot", style: { background: swatch(of), marginRight: "5px" } }) : null, sub.filter(Boolean).join(" · ")),
     el("span", { class: "right" }, said));
   }
 

@@ -11,7 +11,7 @@ import { switchTheme } from "./theme.js";
 const SHORTCUTS = [
   ["↑ ↓ or k j", "the series before, the next one"], ["/", "search by id"], ["[ ]", "known until the observation before, or the next one"],
   ["\\", "show everything to the model"], ["double-click", "add an observation (events: a click)"], ["a", "add mode: a click adds"],
-  ["drag", "change an observation"], ["right-click, Delete", "delete an observation"], ["← → ↑ ↓ in a panel", "choose an observation, change it (Shift: more)"],
+  ["drag", "change an observation; over a stretch of time: zoom"], ["+ - 0", "zoom in, out, all of the time"], [", .", "the time before, after"], ["right-click, Delete", "delete an observation"], ["← → ↑ ↓ in a panel", "choose an observation, change it (Shift: more)"],
   ["Enter in a panel", "add an observation at the time until which the series is known"], ["u, r", "undo, reset all edits"], ["l", "next layer"],
   ["m", "series or model"], ["d", "light or dark"], ["?", "this list"],
 ];
@@ -104,6 +104,7 @@ function shortcut(event) {
       "[": () => view.frame.jump(view.times(), -1), "]": () => view.frame.jump(view.times(), 1), "\\": () => view.frame.know(null),
       a: () => view.frame.toggleAdding(), u: () => view.undo(), z: () => event.ctrlKey && view.undo(), r: () => view.resetEdits(),
       l: () => { const names = ["none", ...state.model.layers]; view.setLayer(names[(names.indexOf(view.layerName) + 1) % names.length]); },
+      "+": () => view.frame.zoomBy(0.5), "-": () => view.frame.zoomBy(2), 0: () => view.frame.zoom(null), ",": () => view.frame.shift(-0.5), ".": () => view.frame.shift(0.5),
       Delete: () => view.removeChosen(), Backspace: () => view.removeChosen(),
     });
     if (event.target === document.body || event.target.id === "view") Object.assign(actions, { ArrowDown: actions.j, ArrowUp: actions.k });

@@ -20,12 +20,14 @@ export function nearest(marks, x, y, reach = REACH) {
 
 /** Pointer, touch and menu events of a plot as few questions.
  *
- * hit(x, y): the mark there or null; start(mark), drag(mark, t, y), end(mark); click(x, y), twice(x, y), menu(mark).
+ * hit(x, y): the mark there or null; start(mark), drag(mark, t, y), end(mark); click(x, y), twice(x, y), menu(mark);
+ * zoom([start, end]): a stretch of time was selected with the mouse.
  */
-export function interact(u, { hit, start, drag, end, click, twice, menu }) {
+export function interact(u, { hit, start, drag, end, click, twice, menu, zoom }) {
   const over = u.over;
   let held = null;
   let moved = false;
+  let from = null; // where a selection of time began
   const place = (event) => {
     const box = over.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
@@ -40,13 +42,21 @@ export function interact(u, { hit, start, drag, end, click, twice, menu }) {
     const [x, y] = place(event);
     held = hit(x, y);
     moved = false;
-    if (!held) return;
+    // a finger scrolls the page
+    from = held || event.pointerType === "touch" ? null : x;
+    if (!held && from === null) return;
     over.setPointerCapture(event.pointerId);
+    if (!held) return;
     over.classList.add("grabbing");
     start(held);
   });
   over.addEventListener("pointermove", (event) => {
     const [x, y] = place(event);
+    if (from !== null) {
+      moved ||= Math.abs(x - from) > REACH;
+      if (moved) u.setSelect({ ...span(x), top: 0, height: over.clientHeight }, false);
+      return;
+    }
     if (!held) {
       over.classList.toggle("grab", Boolean(hit(x, y)));
       return;
@@ -54,7 +64,18 @@ export function interact(u, { hit, start, drag, end, click, twice, menu }) {
     moved = true;
     held = drag(held, x, y) ?? held;
   });
-  const release = () => {
+  const span = (x) => {
+    const [left, right] = [from, Math.max(0, Math.min(over.clientWidth, x))].sort((a, b) => a - b);
+    return { left, width: right - left };
+  };
+  const release = (event) => {
+    if (from !== null) {
+      const { left, width } = span(place(event)[0]);
+      if (moved && event.type === "pointerup") zoom([u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
+      u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+      from = null;
+      return;
+    }
     if (!held) return;
     over.classList.remove("grabbing");
     end(held, moved);
@@ -117,6 +138,7 @@ export class Panel {
       click: (x, y) => { if (this.view.adding) this.add(u.posToVal(x, "x"), u.posToVal(y, "y")); else this.select(null); },
       twice: (x, y) => { if (!this.view.adding) this.add(u.posToVal(x, "x"), u.posToVal(y, "y")); },
       menu: (mark) => this.remove(mark.row),
+      zoom: (range) => this.view.frame.zoom(range),
     });
     this.update();
   }

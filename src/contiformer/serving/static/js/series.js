@@ -3,7 +3,7 @@
 import { ask, Latest } from "./api.js";
 import { el, fill } from "./dom.js";
 import { Series } from "./edits.js";
-import { colourOf, number, percent, time } from "./format.js";
+import { colourOf, number, percent, swatch, time } from "./format.js";
 import { Panel } from "./panel.js";
 import { legend, Plot, spread, veil } from "./plot.js";
 import { theme } from "./theme.js";
@@ -44,7 +44,8 @@ export class SeriesView {
     this.explained = null;
     this.overTime = null;
     this.most = FIRST;
-    this.domain = this.findDomain();
+    this.span = this.domain = this.findSpan();
+    this.frame.farther.disabled = true;
     const title = given ? name ?? String(given.id ?? "pasted series") : "A series to draw";
     this.frame.heading.textContent = title;
     this.frame.know(null);
@@ -56,7 +57,7 @@ export class SeriesView {
     this.changed();
   }
 
-  findDomain() {
+  findSpan() {
     const times = [...this.given.times, ...(this.given.target?.times ?? [])];
     if (!times.length) {
       const now = ["numbers", "durations"].includes(this.about.kind) ? 0 : Math.floor(Date.now() / 86400000) * 86400;
@@ -83,7 +84,7 @@ export class SeriesView {
     const chips = [];
     if (given.label !== null && given.label !== undefined) {
       const n = model.classes?.findIndex((one) => one === given.label) ?? -1;
-      chips.push(el("span", { class: "chip", id: "label" }, n >= 0 ? el("i", { class: "dot", style: { background: colourOf(n, theme) } }) : null, `${model.label ?? "label"}`, el("b", {}, typeof given.label === "number" ? number(given.label) : String(given.label))));
+      chips.push(el("span", { class: "chip", id: "label" }, n >= 0 ? el("i", { class: "dot", style: { background: swatch(n) } }) : null, `${model.label ?? "label"}`, el("b", {}, typeof given.label === "number" ? number(given.label) : String(given.label))));
     }
     chips.push(el("span", { class: "chip" }, `${given.points.length} observations at ${given.times.length} times`));
     fill(this.frame.chips, ...chips);
@@ -130,7 +131,7 @@ export class SeriesView {
     this.curveReading = el("span", { class: "read" });
     const names = classes ?? [this.model.label ?? "prediction"];
     this.curveOf = names.map((_, n) => n).slice(0, names.length <= CLASSES ? undefined : CLASSES);
-    const entries = classes && classes.length > 1 ? this.curveOf.map((n) => [String(names[n]), colourOf(n, theme)]) : [];
+    const entries = classes && classes.length > 1 ? this.curveOf.map((n) => [String(names[n]), swatch(n)]) : [];
     const what = classes ? "Probability given what was known by then" : "Prediction given what was known by then";
     fill(this.curveCard, el("div", { class: "panel-title" }, el("span", { class: "name" }, what), this.curveReading), place, legend(entries));
     this.curve = new Plot(place, {
@@ -163,7 +164,7 @@ export class SeriesView {
     if (!over || !over.times.length) this.curve.set(none);
     else {
       // the last answer holds until the end of the view
-      const times = [...over.times, Math.max(over.times.at(-1), this.domain[1])];
+      const times = [...over.times, Math.max(over.times.at(-1), this.span[1])];
       this.curve.set([times, ...this.curveOf.map((k) => [...over.answers[k], over.answers[k].at(-1)])]);
     }
   }
@@ -185,10 +186,20 @@ export class SeriesView {
 
   untilChanged() {
     if (!this.series) return;
-    for (const panel of this.panels) panel.plot?.draw();
-    this.curve?.draw();
+    this.draw();
     this.askAnswer();
     this.askLayer();
+  }
+
+  /** Another stretch of time is shown; curves are computed for it anew. */
+  zoomed() {
+    this.draw();
+    if (this.hasCurves) this.askAnswer();
+  }
+
+  draw() {
+    for (const panel of this.panels) panel.plot?.draw();
+    this.curve?.draw();
   }
 
   askAnswer() {
@@ -205,7 +216,7 @@ export class SeriesView {
       this.useLayer(null);
       return;
     }
-    const at = this.until ?? this.domain[1];
+    const at = this.until ?? this.span[1];
     const target = this.hasCurves ? Math.max(0, this.outputOf(this.focused)) : this.explained;
     const body = this.body();
     const question = (parts) => () => ask("layer", { model: this.model.name, name: this.layerName, at, target, parts }, body);
@@ -271,7 +282,7 @@ export class SeriesView {
       const p = answer.probabilities;
       const of = model.classes.findIndex((one) => one === given.label);
       const surprise = of < 0 ? null : -Math.log(Math.max(1e-12, p[of]));
-      fill(this.answerCard, el("h2", {}, `Prediction${until}`), bars(model.classes, p, (n) => colourOf(n, theme), percent, 8, (n) => this.explain(n)),
+      fill(this.answerCard, el("h2", {}, `Prediction${until}`), bars(model.classes, p, swatch, percent, 8, (n) => this.explain(n)),
         surprise === null ? null : el("p", { class: "dim small" }, `surprise at the label: ${number(surprise, 3)} nats`));
       return;
     }

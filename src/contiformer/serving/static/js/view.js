@@ -7,7 +7,7 @@ const STEPS = 1000;
 export const LAYERS = { none: "no layer", attribution: "attribution (occlusion)", attention: "attention (last layer)" };
 
 export class Frame {
-  /** `owner` has model, about, edited (see edits.js), domain, until and what is called below. */
+  /** `owner` has model, about, edited (see edits.js), span (all of the time), domain (what is shown of it), until and what is called below. */
   constructor(owner, place) {
     this.owner = owner;
     this.heading = el("h1");
@@ -17,6 +17,8 @@ export class Frame {
     this.adding = el("button", { title: "A click adds (a)", id: "add-mode", "aria-pressed": "false", onclick: () => this.toggleAdding() }, "Add mode");
     this.layer = el("select", { id: "layer", "aria-label": "Layer", onchange: () => owner.setLayer(this.layer.value) },
       ...["none", ...owner.model.layers].map((name) => el("option", { value: name }, LAYERS[name])));
+    this.closer = el("button", { title: "Zoom in (+), or drag over a stretch of time", id: "zoom-in", onclick: () => this.zoomBy(0.5) }, "+");
+    this.farther = el("button", { title: "Zoom out (-); 0: all of the time", id: "zoom-out", onclick: () => this.zoomBy(2) }, "−");
     this.extra = el("span", { class: "row" });
     this.scale = el("div", { class: "legend", id: "layer-scale", hidden: true });
     this.slider = el("input", { type: "range", min: 0, max: STEPS, value: STEPS, id: "until", "aria-label": "Known until",
@@ -29,7 +31,7 @@ export class Frame {
     const isEvents = owner.model.task === "events";
     fill(place,
       el("div", { class: "head" }, this.heading, this.chips,
-        el("div", { class: "tools" }, this.extra, isEvents ? null : this.adding, this.layer, this.undo, this.reset,
+        el("div", { class: "tools" }, this.extra, isEvents ? null : this.adding, this.layer, el("span", { class: "row", role: "group", "aria-label": "Zoom in time" }, this.farther, this.closer), this.undo, this.reset,
           el("button", { onclick: () => owner.paste(), id: "paste-open" }, "Paste CSV"))),
       el("div", { class: "knob" }, el("label", { for: "until", class: "dim", title: "Only what happened up to this time is shown to the model" }, "Known until"), this.slider, this.shown, this.all),
       this.scale, this.top, this.edits, this.body);
@@ -40,18 +42,44 @@ export class Frame {
     this.adding.setAttribute("aria-pressed", String(this.owner.adding));
   }
 
+  /** Show a stretch of the time, or all of it. */
+  zoom(range) {
+    const { owner } = this;
+    const [start, end] = owner.span;
+    const least = (end - start) / 1e4;
+    const [a, b] = range ?? owner.span;
+    const width = Math.min(end - start, Math.max(least, b - a));
+    const left = Math.max(start, Math.min(end - width, (a + b - width) / 2));
+    owner.domain = width < end - start ? [left, left + width] : owner.span;
+    this.farther.disabled = owner.domain === owner.span;
+    owner.zoomed();
+  }
+
+  /** Show less or more, around the time until which the series is known if that is in sight. */
+  zoomBy(factor) {
+    const { domain: [a, b], until } = this.owner;
+    const middle = until !== null && until > a && until < b ? until : (a + b) / 2;
+    this.zoom([middle - (middle - a) * factor, middle + (b - middle) * factor]);
+  }
+
+  /** Show what is before or after. */
+  shift(by) {
+    const { domain: [a, b] } = this.owner;
+    this.zoom([a + by * (b - a), b + by * (b - a)]);
+  }
+
   slid() {
-    const { domain } = this.owner;
+    const { span } = this.owner;
     const value = Number(this.slider.value);
-    this.owner.until = value >= STEPS ? null : domain[0] + (domain[1] - domain[0]) * value / STEPS;
+    this.owner.until = value >= STEPS ? null : span[0] + (span[1] - span[0]) * value / STEPS;
     this.showUntil();
     this.owner.untilChanged();
   }
 
   know(until) {
-    const { domain } = this.owner;
+    const { span } = this.owner;
     this.owner.until = until;
-    this.slider.value = until === null ? STEPS : Math.round(STEPS * (until - domain[0]) / (domain[1] - domain[0]));
+    this.slider.value = until === null ? STEPS : Math.round(STEPS * (until - span[0]) / (span[1] - span[0]));
     this.showUntil();
     this.owner.untilChanged();
   }
