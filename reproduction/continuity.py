@@ -57,8 +57,10 @@ RECIPE: dict[str, Any] = {
     "patience": 1.0,
 }
 QUICK: dict[str, Any] = {"min_steps": 60}
-#: Times of a curve, the part of them that is observed, and every how many-th is asked for.
-TIMES, WINDOW, EVERY = 131, 101, 3
+#: Times of a curve, and the part of them that is observed. Observations are at even places, and every sixth odd one is
+#: asked for: never at an observation.
+TIMES, WINDOW = 261, 201
+ASKED = np.arange(1, TIMES, 6)
 #: Of the observations, in standard deviations of a channel over all curves.
 NOISE = 0.05
 
@@ -106,7 +108,7 @@ def curves(data: str, seed: int) -> NDArray[np.float64]:
         rng = np.random.default_rng([seed, 0])
         omega, zeta = rng.uniform(0.5, 2.0, n), rng.uniform(0.02, 0.2, n)
         position, velocity = rng.standard_normal((2, n))
-        found = Oscillators(omega, zeta, position, omega * velocity).at(np.arange(TIMES) / 10)
+        found = Oscillators(omega, zeta, position, omega * velocity).at(np.arange(TIMES) / 20)
     else:
         found = generate_spirals(n, alpha=0.2, n_times=TIMES, seed=seed).clean.double().numpy()
     scaled: NDArray[np.float64] = (found - found.mean((0, 1))) / found.std((0, 1))
@@ -121,20 +123,19 @@ def observe(
     At another speed the same points of a curve come at times divided by it.
     """
     times = np.arange(TIMES) / (WINDOW - 1)
-    asked = np.arange(0, TIMES, EVERY)
     series, gaps = [], []
     for i, curve in enumerate(truth):
         rng = np.random.default_rng([*seed, i])
         begin = rng.uniform(0, 1 - sampling.gap)
         hidden = (times > begin) & (times < begin + sampling.gap)
-        allowed = np.flatnonzero(~hidden[:WINDOW])
+        allowed = 2 * np.flatnonzero(~hidden[:WINDOW:2])
         count = min(int(rng.integers(sampling.points[0], sampling.points[1] + 1)), len(allowed))
         chosen = np.sort(rng.choice(allowed, count, replace=False))
         noisy = curve[chosen] + NOISE * rng.standard_normal((count, curve.shape[1]))
-        when, targets = times / sampling.speed, curve[asked]
-        series.append(Series.of(when[chosen], noisy, target_times=when[asked], target_values=targets, id=i))
-        gaps.append(hidden[asked])
-    gap, beyond = np.stack(gaps), np.tile(times[asked] > 1, (len(truth), 1))
+        when, targets = times / sampling.speed, curve[ASKED]
+        series.append(Series.of(when[chosen], noisy, target_times=when[ASKED], target_values=targets, id=i))
+        gaps.append(hidden[ASKED])
+    gap, beyond = np.stack(gaps), np.tile(times[ASKED] > 1, (len(truth), 1))
     gap &= ~beyond
     channels = ("a", "b")
     return SeriesSet(series, schema=Schema(channels, targets=channels)), {
