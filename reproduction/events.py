@@ -213,8 +213,9 @@ def crossed_sheets(results: Results) -> list[Sheet]:
         there: dict[str, tuple[str, str]] = {}
         found: dict[str, list[float]] = {}
         for encoder, pair in CROSSED.items():
-            # one without a repeat that all before it have would empty the table
-            if common := results.common(place, [*found, *pair], metric):
+            common = results.common(place, [*found, *pair], metric)
+            # one that has hardly a repeat in common with those before it would empty the table
+            if common and (not found or len(common[pair[0]]) >= min(2, len(next(iter(found.values()))))):
                 there[encoder], found = pair, common
         if len(there) < 2:
             continue
