@@ -6,10 +6,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from contiformer.data import EventSet, Series, SeriesSet
 from contiformer.data.synthetic import hawkes_set
 from reproduction import board_tables, boards, experiments, forecast_boards
+from reproduction.__main__ import app
 from reproduction.board_tables import published
 from reproduction.experiments import Cell
 from reproduction.forecast_boards import hourly_means, last_values, overall_errors, per_variable_errors
@@ -52,6 +54,26 @@ def test_sizes_of_the_boards():
 def test_a_model_that_the_library_lacks_is_left_out():
     assert boards.unknown_model(Cell("board-uea", "Libras", "drop30", "contiformer:static", 0)) is None
     assert "no model" in boards.unknown_model(Cell("board-uea", "Libras", "drop30", "oracle", 0))
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_a_board_is_shown_by_its_name(tmp_path):
+    shown = run("boards", "forecast-t", "--show", "--output", tmp_path)
+    assert shown.exit_code == 0, shown.output
+    assert "t-PatchGNN" in shown.stdout
+    assert "Protocol T only" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"), [(("boards", "clinic"), "did you mean"), (("uea", "clinical"), "only boards takes")]
+)
+def test_unknown_boards_are_rejected(words, problem, tmp_path):
+    shown = run(*words, "--output", tmp_path)
+    assert shown.exit_code == 2
+    assert problem in shown.output
 
 
 # --- the next ten events ----------------------------------------------------------------------------------------------
