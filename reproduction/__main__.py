@@ -292,7 +292,7 @@ def _with_recipe(name: str, recipe: str) -> str:
     if recipe not in ("ours", "paper"):
         raise typer.BadParameter(f"{recipe!r} is neither ours nor paper.", param_hint="--recipe")
     own = name if recipe == "ours" else f"{name}{PAPER_RECIPE}"
-    if own not in experiments.EXPERIMENTS:
+    if own not in experiments.EXPERIMENTS | experiments.BOARDS:
         there = [one.removesuffix(PAPER_RECIPE) for one in experiments.EXPERIMENTS if one.endswith(PAPER_RECIPE)]
         raise typer.BadParameter(f"paper: goes with {', '.join(there)} only.", param_hint="--recipe")
     return own

@@ -153,7 +153,8 @@ def _place_sheet(
         )
         places_ = {m: mean(orders[n][m] for n in whole) for m in methods}
         top = min(places_.values())
-        lines.append((Entry("mean rank"), *(Entry(f"{places_[m]:.2f}", strong=places_[m] == top) for m in methods)))
+        if len(methods) > 1:
+            lines.append((Entry("mean rank"), *(Entry(f"{places_[m]:.2f}", strong=places_[m] == top) for m in methods)))
     title = f"{results.experiment.title}: {metric.label}, mean ± standard deviation (repeats)"
     board = results.experiment.name.removeprefix("board-")
     sources = sorted({f"{m}: {next(iter(own.values())).source}" for m, own in published(board).items() if m in methods})
