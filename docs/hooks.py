@@ -35,7 +35,9 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     os.chdir(tempfile.mkdtemp(dir=_FOLDER.name))
     markdown = re.sub(r"\]\(\.\./reproduction/results/?\)", "](results/report.md)", markdown)
     markdown = markdown.replace("](../../docs/", "](../").replace("<details>", '<details markdown="1">')
-    return markdown.replace("](../reproduction/results/", "](results/")
+    markdown = markdown.replace("](../reproduction/results/", "](results/")
+    # figures of experiments that have not been run yet
+    return re.sub(r"!\[[^\]]*\]\(results/([^)]+)\)", lambda m: m[0] if (_RESULTS / m[1]).is_file() else "", markdown)
 
 
 def _mathml(match: re.Match[str]) -> str:

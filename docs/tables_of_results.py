@@ -6,6 +6,11 @@ from statistics import mean, stdev
 
 import polars as pl
 
+from reproduction import experiments
+from reproduction.document import sheet_to_markdown
+from reproduction.results import Results
+from reproduction.store import Store
+
 RESULTS = Path(__file__).parents[1] / "reproduction" / "results"
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
 _MODULES = {
@@ -101,3 +106,12 @@ def _ranking(experiment: str, where: pl.Expr, metric: str) -> list[tuple[str, fl
     higher = metric in ("accuracy", "log_likelihood")
     whole = means.filter(pl.col("len") == len(common)).sort(metric, descending=higher)
     return list(whole.select("model", metric).iter_rows())
+
+
+def board(name: str) -> str:
+    """Tables of a board: published figures, the practitioner's line and our cells so far."""
+    one = experiments.get(f"board-{name}")
+    results = Results.read(one, "honest", Store(RESULTS))
+    sheets = one.sheets(results) if one.sheets is not None else []
+    done = f"{len(results.rows)} of {len(results.cells)} cells are run."
+    return "\n\n".join([*(sheet_to_markdown(sheet) for sheet in sheets), f"{done} {one.note}"])

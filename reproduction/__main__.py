@@ -25,7 +25,8 @@ from reproduction.store import Store
 from reproduction.tables import average_sheets, main_sheets, rival_sheets, t_test_sheets
 
 RESULTS = Path(__file__).parent / "results"
-LIST, REPORT, QUICK, PUBLISH = "list", "report", "quick", "publish"
+LIST, REPORT, QUICK, PUBLISH, BOARDS = "list", "report", "quick", "publish", "boards"
+PREFIX = "board-"
 _PASSED_ON = (
     "recipe",
     "datasets",
@@ -53,13 +54,23 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help=f"list, report, quick, publish, or one of: {', '.join(experiments.EXPERIMENTS)}."
+            metavar="NAME",
+            help=f"list, report, quick, publish, boards, or one of: {', '.join(experiments.EXPERIMENTS)}.",
         ),
     ],
+    board: Annotated[
+        str | None,
+        typer.Argument(metavar="[BOARD]", help=f"With boards: {', '.join(n[6:] for n in experiments.BOARDS)}."),
+    ] = None,
     *,
     datasets: Annotated[str | None, typer.Option(metavar="A,B", help="Only these data sets.")] = None,
-    settings: Annotated[str | None, typer.Option(metavar="A,B", help="Only these settings, such as drop30.")] = None,
-    backbones: Annotated[str | None, typer.Option(metavar="A,B", help="Only these models.")] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option("--settings", "--splits", metavar="A,B", help="Only these settings, such as drop30 or split1."),
+    ] = None,
+    backbones: Annotated[
+        str | None, typer.Option("--backbones", "--models", metavar="A,B", help="Only these models.")
+    ] = None,
     seeds: Annotated[str | None, typer.Option(metavar="0,1", help="Only these seeds.")] = None,
     budget: Annotated[str, typer.Option(help="full, or quick: short trainings, kept apart.")] = "full",
     protocol: Annotated[
@@ -86,7 +97,8 @@ def reproduce(
 
     [bold]list[/bold] shows all of them with their state here, [bold]report[/bold] writes one page with our numbers
     beside the paper's, [bold]quick[/bold] runs a sample of all kinds in minutes and fails if a number is out of range,
-    [bold]publish[/bold] merges finished cells into the CSV tables. Stop at any time: at most the running cell is lost.
+    [bold]publish[/bold] merges finished cells into the CSV tables, [bold]boards[/bold] NAME runs a board of real data,
+    and without a name shows them all. Stop at any time: at most the running cell is lost.
 
     [bold]Examples[/bold]
 
@@ -94,22 +106,26 @@ def reproduce(
       python -m reproduction uea --datasets Libras,RacketSports --settings drop30 --jobs 2
       python -m reproduction uea --show --protocol both
       python -m reproduction report --docs docs/events.md
+      python -m reproduction boards clinical --datasets P12 --models contiformer,boosting --splits split1
     """
     if budget not in get_args(Budget):
         raise typer.BadParameter(f"{budget!r} is neither full nor quick.", param_hint="--budget")
     store = Store(output, budget)  # type: ignore[arg-type]
     if docs is not None and name != REPORT:
         raise typer.BadParameter("goes with report only.", param_hint="--docs")
+    if board is not None:
+        name = context.params["name"] = _board(name, board)
     others: dict[str, Callable[[Store], None]] = {
         LIST: _show_list,
         REPORT: partial(_report, docs=docs),
         QUICK: _quick,
         PUBLISH: _publish,
+        BOARDS: _show_boards,
     }
     if name in others:
         others[name](store)
         return
-    if name not in experiments.EXPERIMENTS:
+    if name not in experiments.EXPERIMENTS | experiments.BOARDS:
         hint = did_you_mean(name, [*others, *experiments.EXPERIMENTS])
         raise typer.BadParameter(f"{name!r}; {hint}", param_hint="NAME")
     experiment = experiments.get(_with_recipe(name, recipe))
@@ -145,6 +161,16 @@ def reproduce(
     raise typer.Exit(code)
 
 
+def _board(name: str, board: str) -> str:
+    """The experiment of a board."""
+    if name != BOARDS:
+        raise typer.BadParameter(f"{board!r}: only boards takes a second name.", param_hint="BOARD")
+    if f"{PREFIX}{board}" not in experiments.BOARDS:
+        hint = did_you_mean(board, [one.removeprefix(PREFIX) for one in experiments.BOARDS])
+        raise typer.BadParameter(f"{board!r}; {hint}", param_hint="BOARD")
+    return f"{PREFIX}{board}"
+
+
 def _run(experiment: Experiment, cells: Sequence[Cell], store: Store, verbose: int, *, tell: bool) -> int:
     tally = running.run_cells(experiment, cells, store, verbose=verbose, notify=lambda text: typer.echo(text, err=True))
     for line in [str(tally), *tally.absent[:3]] if tell else []:
@@ -160,7 +186,7 @@ def _show_list(store: Store) -> None:
     table.add_column("title", ratio=1)
     for protocol in protocols:
         table.add_column(protocol, no_wrap=True)
-    for name in experiments.EXPERIMENTS:
+    for name in experiments.EXPERIMENTS | experiments.BOARDS:
         experiment = experiments.get(name)
         states = [_state(experiment, one, store) if one in experiment.protocols else "" for one in protocols]
         table.add_row(name, experiment.title, *states)
@@ -168,6 +194,13 @@ def _show_list(store: Store) -> None:
     quick = " of quick trainings" if store.budget == "quick" else ""
     said = f"Cells{quick} in {store.folder}: done / can be run, as their data are here / all."
     console.print(said, highlight=False, soft_wrap=True)
+
+
+def _show_boards(store: Store) -> None:
+    """The tables of all boards, as far as they are."""
+    for name in experiments.BOARDS:
+        board = experiments.get(name)
+        _show_tables(board, {"honest": board.grid("honest")}, store)
 
 
 def _state(experiment: Experiment, protocol: Protocol, store: Store) -> str:
@@ -247,7 +280,7 @@ def _publish(store: Store) -> None:
     """Merge the unpublished cells of all experiments into the CSV tables."""
     if store.budget != "full":
         raise typer.BadParameter("quick results are not published.", param_hint="--budget")
-    written = [path for table in experiments.EXPERIMENTS for path in store.publish(table)]
+    written = [path for table in experiments.EXPERIMENTS | experiments.BOARDS for path in store.publish(table)]
     for path in written:
         typer.echo(f"wrote {path}")
     if not written:
@@ -259,7 +292,7 @@ def _with_recipe(name: str, recipe: str) -> str:
     if recipe not in ("ours", "paper"):
         raise typer.BadParameter(f"{recipe!r} is neither ours nor paper.", param_hint="--recipe")
     own = name if recipe == "ours" else f"{name}{PAPER_RECIPE}"
-    if own not in experiments.EXPERIMENTS:
+    if own not in experiments.EXPERIMENTS | experiments.BOARDS:
         there = [one.removesuffix(PAPER_RECIPE) for one in experiments.EXPERIMENTS if one.endswith(PAPER_RECIPE)]
         raise typer.BadParameter(f"paper: goes with {', '.join(there)} only.", param_hint="--recipe")
     return own

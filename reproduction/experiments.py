@@ -210,6 +210,17 @@ EXPERIMENTS: dict[str, str] = {
     "fig-dropout": "spirals:DROPOUT_FIGURE",
     "fig-cost": "efficiency:FIGURE",
 }
+#: Boards of real data, ``python -m reproduction boards NAME``; their cells and tables have the prefix ``board-``.
+BOARDS: dict[str, str] = {
+    "board-clinical": "boards:CLINICAL",
+    "board-irregular": "boards:IRREGULAR",
+    "board-uea": "boards:UEA",
+    "board-rfid": "boards:RFID",
+    "board-events": "boards:EVENTS",
+    "board-forecast-t": "boards:FORECAST_T",
+    "board-forecast-p": "boards:FORECAST_P",
+    "board-pendulum": "boards:PENDULUM",
+}
 
 
 def get(name: str) -> Experiment:
@@ -218,9 +229,10 @@ def get(name: str) -> Experiment:
     Raises:
         ValueError: there is none of this name.
     """
-    if name not in EXPERIMENTS:
-        raise ValueError(f"there is no experiment {name!r}; {did_you_mean(name, EXPERIMENTS)}")
-    module, attribute = EXPERIMENTS[name].split(":")
+    known = EXPERIMENTS | BOARDS
+    if name not in known:
+        raise ValueError(f"there is no experiment {name!r}; {did_you_mean(name, known)}")
+    module, attribute = known[name].split(":")
     found = getattr(import_module(f"reproduction.{module}"), attribute)
     assert isinstance(found, Experiment)
     return found

@@ -110,7 +110,7 @@ def test_names_with_a_comma_can_be_chosen(folder):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("toi",), "'toi'; did you mean 'toy'? There are: list, report, quick, publish, toy"),
+        (("toi",), "'toi'; did you mean 'toy'? There are: list, report, quick, publish, boards, toy"),
         (("lisst",), "did you mean 'list'?"),
         (("toy", "--datasets", "nord"), "--datasets: 'nord'; did you mean 'north'?"),
         (("toy", "--settings", "drop40"), "--settings: 'drop40'; did you mean 'drop"),
