@@ -259,6 +259,7 @@ EXPERIMENT = Experiment(
     run=run,
     draw=draw,
     further_sheets=sweep_sheets,
+    ranked=(STATIC_TWIN,),
     note=(
         f"Not in the paper. {TRAINING} curves to learn from, {VALIDATION} to choose by, {TEST} to be judged on, "
         "generated for each seed; errors against the true curve in standard deviations of a channel. All models by "

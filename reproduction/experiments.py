@@ -134,6 +134,7 @@ class Experiment:
         sheets: its tables of results, where they are not one for each metric.
         further_sheets: tables that follow those of all experiments.
         alone: cells measure time, so none may run beside another.
+        ranked: variants, with a colon in their names, that are ranked as models are.
         paper: the experiment whose numbers the paper prints, where that is another.
     """
 
@@ -153,6 +154,7 @@ class Experiment:
     sheets: Callable[[Results], list[Sheet]] | None = None
     further_sheets: Callable[[Results], list[Sheet]] = lambda results: []
     alone: bool = False
+    ranked: tuple[str, ...] = ()
     paper: str = ""
 
     def cells(

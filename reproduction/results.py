@@ -132,7 +132,8 @@ class Results:
         return [
             model
             for model in self.models
-            if ":" not in model and any(self.values(place, model, metric) for place in self.places)
+            if (":" not in model or model in self.experiment.ranked)
+            and any(self.values(place, model, metric) for place in self.places)
         ]
 
     def common(self, place: Place, models: Iterable[str], metric: Metric) -> dict[str, list[float]]:
