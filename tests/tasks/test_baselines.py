@@ -86,7 +86,7 @@ def test_steps_grow_with_the_series_and_features_stay_bounded():
     def options(points, count=10):
         return Rocket.describe(SeriesSet([Series(np.arange(float(points)), np.zeros((points, 1)))] * count))
 
-    assert options(10)["points"] == 32
+    assert options(10)["points"] == 64
     assert options(100)["points"] == 200
     assert options(5000)["points"] == 384
     for points, count, most in ((10, 10, 12_000), (400, 10, 12_000), (40, 4000, 4_000)):

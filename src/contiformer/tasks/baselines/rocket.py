@@ -25,7 +25,7 @@ from contiformer.tasks.baselines.ridge import fit_ridge
 TAPS = 9
 KERNELS = tuple(combinations(range(TAPS), 3))
 #: Times at which a path is read, at least and at most, and dilations at most.
-FEWEST, MOST, DILATIONS = 32, 384, 12
+FEWEST, MOST, DILATIONS = 64, 384, 12
 #: Features, and how many of them with more series than ``MANY``, where a ridge takes the cube of their number.
 FEATURES, FEWER, MANY = 10_000, 3_000, 3_000
 #: Training series whose convolutions the thresholds are quantiles of.
