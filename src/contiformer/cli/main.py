@@ -184,13 +184,14 @@ def compare(
 ) -> None:
     """Compare ContiFormer, rivals and quick baselines on your data by cross-validation, and recommend one.
 
-    Differences are paired: all models predict the same series. With --output a comparison that was stopped goes on.
+    Differences are paired: all models predict the same series. With --output
+    a comparison that was stopped goes on.
 
     [bold]Examples[/bold]
 
-      contiformer compare --data stays.csv --id patient --time hour --label died
-        --minutes 30 --output comparison
-      contiformer compare --data BasicMotions --drop 0.3 --models boosting,rocket
+      contiformer compare --data stays.csv --label died
+        --id patient --time hour --minutes 30 --output comparison
+      contiformer compare --data BasicMotions --models boosting,rocket
     """
     _run("compare", locals())
 

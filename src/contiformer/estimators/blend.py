@@ -301,7 +301,7 @@ class Blend:
             if not weights or min(weights) < 0 or abs(sum(weights) - 1) > 1e-6 or not config["temperature"] > 0:
                 raise ValueError("weights or temperature")
             fitted = [KINDS[task].load(place / f"member{n}", device=device) for n in range(len(weights))]
-            blend = cls(fitted, task=task, folds=int(config["folds"]), seed=int(config["seed"]))  # type: ignore[arg-type]
+            blend = cls(fitted, task=task, folds=int(config["folds"]), seed=int(config["seed"]))
             blend.metrics_ = json.loads(read_text(place / "metrics.json"))
         except (ValueError, TypeError, KeyError, AttributeError, FileNotFoundError) as error:
             if isinstance(error, DataError):

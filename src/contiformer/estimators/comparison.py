@@ -116,14 +116,14 @@ class Comparison:
         """Draw the main metric with its intervals, and the seconds, as a PNG; needs matplotlib."""
         from contiformer.plots.figures import BLUE, GREY, new_figure, quiet, save  # noqa: PLC0415
 
-        figure = new_figure(7.0, 1.0 + 0.35 * len(self.rows))
+        figure = new_figure(9.0, 1.0 + 0.35 * len(self.rows))
         left, right = figure.subplots(1, 2, sharey=True)
         places = np.arange(len(self.rows))[::-1]
         for place, row in zip(places, self.rows, strict=True):
             value = row.metrics[self.metric]
             left.plot([row.low, row.high], [place, place], color=GREY, linewidth=3)
             left.plot(value, place, "o", color=BLUE)
-        left.set_yticks(places, [row.model for row in self.rows])
+        left.set_yticks(places, [row.model[:40] for row in self.rows], fontsize=8)
         left.set_xlabel(f"{self.metric}, 95 % interval")
         right.barh(places, [row.seconds for row in self.rows], color=BLUE, height=0.5)
         right.set(xscale="log", xlabel="seconds for a fold")
@@ -279,7 +279,7 @@ def _summary(
     data: SeriesSet, task: Task, metric: str | None, done: dict[str, list[dict[str, Any]]], folds: list[SeriesSet]
 ) -> Comparison:
     """Metrics, and intervals by resampling series: the same resamplings for all models, so differences are paired."""
-    number = {label: n for n, label in enumerate(data.classes or ())}
+    number: dict[Any, Any] = {label: n for n, label in enumerate(data.classes or ())}
     labels = [np.array([number.get(one.label, one.label) for one in fold]) for fold in folds]
     common = min(len(cells) for cells in done.values() if cells)
 

@@ -70,14 +70,13 @@ class Rocket(Baseline):
         width = 2 * len(self.dilations) * len(KERNELS) * thresholds
         if gaps or self.static:
             width += len(STATISTICS) * self.channels + 2 + self.static
-        double = {"dtype": torch.float64}
         self.register_buffer("channel_masks", torch.zeros(*count, inputs))
         self.register_buffer("biases", torch.zeros(*count, thresholds))
         self.register_buffer("spread", torch.ones(inputs))
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
-        self.register_buffer("slopes", torch.zeros(width, self.outputs, **double))
-        self.register_buffer("intercept", torch.zeros(self.outputs, **double))
+        self.register_buffer("slopes", torch.zeros(width, self.outputs, dtype=torch.float64))
+        self.register_buffer("intercept", torch.zeros(self.outputs, dtype=torch.float64))
 
     @classmethod
     def describe(cls, data: SeriesSet) -> dict[str, Any]:
@@ -208,4 +207,4 @@ def dilations(points: int) -> list[int]:
     """Exponentially spaced dilations with which a kernel still fits into so many steps."""
     # differences have a step less
     largest = np.log2(max(1.0, (points - 2) / (TAPS - 1)))
-    return np.unique((2 ** np.linspace(0, largest, DILATIONS)).astype(int)).tolist()  # type: ignore[no-any-return]
+    return np.unique((2 ** np.linspace(0, largest, DILATIONS)).astype(int)).tolist()
