@@ -35,9 +35,7 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     os.chdir(tempfile.mkdtemp(dir=_FOLDER.name))
     markdown = re.sub(r"\]\(\.\./reproduction/results/?\)", "](results/report.md)", markdown)
     markdown = markdown.replace("](../../docs/", "](../").replace("<details>", '<details markdown="1">')
-    markdown = markdown.replace("](../reproduction/results/", "](results/")
-    # figures of experiments that have not been run yet
-    return re.sub(r"!\[[^\]]*\]\(results/([^)]+)\)", lambda m: m[0] if (_RESULTS / m[1]).is_file() else "", markdown)
+    return markdown.replace("](../reproduction/results/", "](results/")
 
 
 def _mathml(match: re.Match[str]) -> str:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-import contiformer
 from benchmarks.accuracy import MORTALITY_OPTIONS
-from contiformer import Classifier, EventPredictor, Interpolator, Regressor
+from contiformer import Blend, Classifier, EventPredictor, Interpolator, Regressor
 from contiformer.backbones import BACKBONES
 from contiformer.data import EventSet, Series, SeriesSet, without_features
 from contiformer.data.catalog import clinical_split, drop_points, load_clinical, load_events, load_irregular, load_uea
@@ -48,7 +46,7 @@ from reproduction.horizon import mean_gap, next_events
 PREFIX = "board-"
 #: Options of variants, behind the colon of a model's name.
 _VARIANTS: dict[str, dict[str, Any]] = {"mortality": MORTALITY_OPTIONS}
-#: Names of baselines; a version of the library that lacks one leaves its cells out.
+#: Baselines of whole series, and the blend.
 BASELINES = ("boosting", "rocket", "blend")
 #: Members of the blend.
 BLENDED = ("contiformer", "boosting", "rocket")
@@ -68,16 +66,8 @@ def _options(model: str, budget: Budget) -> dict[str, Any]:
 def unknown_model(cell: Cell) -> str | None:
     """Why a model cannot be run: this version of the library does not have it."""
     name = cell.model.partition(":")[0]
-    known = name in BACKBONES or name in _baselines() or (name == "blend" and hasattr(contiformer, "Blend"))
+    known = name in BACKBONES or name in BASELINES
     return None if known else f"no model: this version has no {name}"
-
-
-@lru_cache(maxsize=1)
-def _baselines() -> frozenset[str]:
-    try:
-        return frozenset(import_module("contiformer.tasks.baselines").BASELINES)
-    except ModuleNotFoundError:
-        return frozenset()
 
 
 def _absent(cell: Cell, data: Callable[[str], str] = lambda name: name) -> str | None:
@@ -94,9 +84,9 @@ def _few(data: Any, budget: Budget) -> Any:
 def fit_classifier(model: str, train: SeriesSet, val: SeriesSet | None, seed: int, budget: Budget, verbose: int) -> Any:
     """A fitted classifier by name; the blend finds its weights by folds of the train and validation part."""
     if model == "blend":
-        members = [Classifier.from_options(**_options(name, budget), seed=seed) for name in BLENDED]
+        members = [Classifier.from_options(**_options(name, budget), seed=seed, verbose=verbose) for name in BLENDED]
         whole = train if val is None else SeriesSet([*train, *val], schema=train.schema)
-        return contiformer.Blend(members, seed=seed).fit(whole)
+        return Blend(members, seed=seed).fit(whole)
     made = Classifier.from_options(**_options(model, budget), seed=seed, verbose=verbose)
     return (made.fit(train) if val is None else made.fit(train, validation_data=val)).require_complete()
 
@@ -252,7 +242,8 @@ UEA = Experiment(
     run=run_uea,
     version=uea.VERSION,
     absent=_absent,
-    twins=lambda cell: [replace(cell, table="uea")] if cell.model in uea.MODELS else [],
+    # rivals' trainings are those of the paper's table; ContiFormer is run anew with the defaults of today
+    twins=lambda cell: [replace(cell, table="uea")] if cell.model in (*RIVALS, STATIC_TWIN) else [],
     sheets=by_place,
     note="MiniRocket reads the series interpolated back to the full grid, with other points dropped than ours.",
 )

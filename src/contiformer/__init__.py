@@ -9,7 +9,7 @@ from contiformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from contiformer.backbones import ContiFormer
-    from contiformer.estimators import Classifier, EventPredictor, Forecaster, Interpolator, Regressor
+    from contiformer.estimators import Blend, Classifier, EventPredictor, Forecaster, Interpolator, Regressor, compare
     from contiformer.native import use_kernels
     from contiformer.training import TrainingOptions
 
@@ -20,7 +20,7 @@ __getattr__, __all__ = lazy_names(
     __name__,
     {
         "backbones": ["ContiFormer"],
-        "estimators": ["Classifier", "EventPredictor", "Forecaster", "Interpolator", "Regressor"],
+        "estimators": ["Blend", "Classifier", "EventPredictor", "Forecaster", "Interpolator", "Regressor", "compare"],
         "native": ["use_kernels"],
         "training": ["TrainingOptions"],
     },

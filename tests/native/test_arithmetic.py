@@ -66,8 +66,11 @@ def state_after(bias):
     width = len(bias)
     affine = torch.cat([torch.zeros(2, width + 1, width), bias.expand(2, 1, width) / 2], 1)
     edges, times = torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
-    points, rule, levels = kernel.Points(times), AttentionRule(), (kernel.Level(2, 1.0),)
-    problem = kernel._Problem(points, times, edges, None, torch.ones(1), rule, 1, None, "tanh", levels, 0)
+    numbers, rule, levels = [torch.zeros(1, 1, dtype=torch.int32)] * 4, AttentionRule(), (kernel.Level(2, 1.0),)
+    points = kernel.Points(times, torch.zeros(1, 1, 2, width), *numbers, torch.ones(1, dtype=torch.long))
+    problem = kernel._Problem(
+        points, times, edges, None, torch.ones(1, dtype=torch.long), rule, 1, None, "tanh", levels, 0
+    )
     (series, _), _, _ = kernel._solve(problem, [torch.zeros(1, 1, width)] * 2 + [affine, None], keep=False)
     return series.sum(-2).flatten()
 

@@ -64,19 +64,18 @@ def test_kernel_equals_listing(options, shape, heads, queries, masked, block, se
     asked = None if queries is None else torch.rand(batch, queries, dtype=torch.float64) * 0.8 - 0.1
     mask = torch.rand(batch, length) < 0.7 if masked else None
     direction = torch.randn(batch, length if queries is None else queries, 16)
-    before = kernel.BLOCK, kernel.SINGLE
-    kernel.BLOCK = kernel.SINGLE = block
+    before, kernel.BLOCK = kernel.BLOCK, block
     try:
         with use_kernels(True):
             found, ran = results(module, x, times, asked, mask, direction)
         with use_kernels(False):
             expected, none = results(module, x, times, asked, mask, direction)
     finally:
-        kernel.BLOCK, kernel.SINGLE = before
+        kernel.BLOCK = before
     assert none == []
     assert "attention_forward" in ran
     for one, other in zip(found, expected, strict=True):
-        assert largest(one - other) < 3e-4 * largest(other) + 2e-5
+        assert largest(one - other) < 3e-4 * largest(other) + 5e-5
 
 
 def test_dropped_weights_have_the_right_share_and_gradient():

@@ -157,6 +157,46 @@ def train(
 
 
 @app.command()
+def compare(
+    data: Annotated[str, typer.Option(metavar="NAME|FILE", help="Labelled series, as for `contiformer train`.")],
+    task: Annotated[str, typer.Option(help="classification or regression.")] = "classification",
+    id: Id = None,
+    time: Time = None,
+    values: Values = None,
+    variable: Variable = None,
+    value: Value = None,
+    label: Label = None,
+    labels: Labels = None,
+    static: Static = None,
+    categorical: Categorical = None,
+    duplicates: Duplicates = "error",
+    drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to leave out.")] = 0,
+    models: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Baselines and backbones (default: two and four of them).")
+    ] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Of the cross-validation.")] = 5,
+    metric: Annotated[str | None, typer.Option(help="To compare by (default: auroc, accuracy or rmse).")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="After them no further training is begun.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="For results and a picture; goes on from what is there.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare ContiFormer, rivals and quick baselines on your data by cross-validation, and recommend one.
+
+    Differences are paired: all models predict the same series. With --output
+    a comparison that was stopped goes on.
+
+    [bold]Examples[/bold]
+
+      contiformer compare --data stays.csv --label died
+        --id patient --time hour --minutes 30 --output comparison
+      contiformer compare --data BasicMotions --models boosting,rocket
+    """
+    _run("compare", locals())
+
+
+@app.command()
 def evaluate(
     run: Run,
     data: Annotated[

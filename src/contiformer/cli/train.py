@@ -23,6 +23,7 @@ from contiformer.estimators.event_tables import EventColumns
 from contiformer.estimators.input_checks import check_parameters
 from contiformer.estimators.model_card import kept_weights
 from contiformer.estimators.tables import Columns
+from contiformer.tasks.baselines import BASELINES
 from contiformer.tasks.events.build import WHOLE, check_names
 from contiformer.training.processes import first_process
 
@@ -78,7 +79,8 @@ def _resolve(task: str, given: dict[str, Any]) -> Start:
     parameters = checked(kind, settings, f"--config {given['config']}")
     parameters = merged(parameters, checked(kind, parse_assignments(given["assignments"] or ()), "--set"))
     parameters |= {name: given[name] for name in ("backbone", "seed") if given[name] is not None}
-    known = (*BACKBONES, *WHOLE) if task == "events" else BACKBONES
+    baselines = [name for name, one in BASELINES.items() if task in one.tasks]
+    known = (*BACKBONES, *(WHOLE if task == "events" else baselines))
     backbone = parameters.get("backbone", kind.backbone)
     if backbone not in known:
         advice = did_you_mean(backbone, known)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contiformer.estimators.base import Estimator
+from contiformer.estimators.blend import Blend
 from contiformer.estimators.classifier import Classifier
+from contiformer.estimators.comparison import Comparison, compare
 from contiformer.estimators.event_predictor import EventPredictor
 from contiformer.estimators.explanation import Explanation
 from contiformer.estimators.forecaster import Forecaster
@@ -16,5 +18,5 @@ ESTIMATORS: dict[str, type[Learner]] = {
     kind.__name__: kind for kind in (Classifier, EventPredictor, Forecaster, Interpolator, Regressor)
 }
 
-__all__ = ["ESTIMATORS", "Estimator", "Explanation", "Learner"]
+__all__ = ["ESTIMATORS", "Blend", "Comparison", "Estimator", "Explanation", "Learner", "compare"]
 __all__ += list(ESTIMATORS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from contiformer.backbones import backbone_class, check_capabilities, make_backbone
+from contiformer.backbones import Capabilities, backbone_class, check_capabilities, make_backbone
 from contiformer.data.batch import Batch
 from contiformer.data.conversion import DATES, TimeKind, refuse_other_kind
 from contiformer.data.errors import DataError
@@ -24,9 +25,10 @@ from contiformer.estimators.labels import MissingLabels, matched, with_weights
 from contiformer.estimators.learner import Learner
 from contiformer.estimators.tables import TABLES, Columns, Form, answer, frame_functions, read, without_answers
 from contiformer.tasks.base import SeriesTask
+from contiformer.tasks.baselines import BASELINES, Baseline, make_baseline
 from contiformer.tasks.heads import ENOUGH_TO_CALIBRATE
 from contiformer.tasks.inputs import InputOptions, Inputs
-from contiformer.training.options import EVALUATION_BATCH, TrainingOptions
+from contiformer.training.options import EVALUATION_BATCH, TrainingOptions, TrainingOutcome
 
 if TYPE_CHECKING:
     from contiformer.estimators.explanation import Explanation, Hidden, Method
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 class TrainingJob:
     """The training of one member: a task with new weights, scaled series, and all options."""
 
-    task: SeriesTask
+    task: SeriesTask | Baseline
     training: SeriesSet
     validation: SeriesSet
     options: TrainingOptions
@@ -200,9 +202,15 @@ class Estimator(Learner):
         held_out, sizes = [], (0, 0)
         for member, job in enumerate(self._jobs(data, columns, validation)):
             place = None if folder is None else folder if self.members == 1 else folder / f"member{member}"
-            outcome = self._train(job.task, job.training, job.validation, job.options, place)
-            job.task.calibrate(Loader(job.validation, EVALUATION_BATCH, shuffle=False))
-            held_out.append(job.task.evaluate(Loader(job.validation, EVALUATION_BATCH, shuffle=False)))
+            if isinstance(job.task, Baseline):
+                started = time.perf_counter()
+                how: dict[str, Any] = {"refit": validation is None, "seed": job.options.seed}
+                held_out.append(job.task.fit(job.training, job.validation, **how))
+                outcome = TrainingOutcome([], 0, time.perf_counter() - started, 0, False, [])
+            else:
+                outcome = self._train(job.task, job.training, job.validation, job.options, place)
+                job.task.calibrate(Loader(job.validation, EVALUATION_BATCH, shuffle=False))
+                held_out.append(job.task.evaluate(Loader(job.validation, EVALUATION_BATCH, shuffle=False)))
             sizes = sizes if member else (len(job.training), len(job.validation))
             self.tasks_.append(job.task)
             self.outcomes_.append(outcome)
@@ -212,12 +220,17 @@ class Estimator(Learner):
         self._save_run(folder)
         return self
 
-    def _capabilities(self) -> Any:
+    def _backbone_options(self) -> dict[str, Any]:
+        return dict(self.backbone_options or {}) if self.backbone in BASELINES else super()._backbone_options()
+
+    def _capabilities(self) -> Capabilities:
+        if self.backbone in BASELINES:
+            return Capabilities()
         return backbone_class(self.backbone).capabilities_for(**self._backbone_options())
 
     def _fit_scaling(self, data: SeriesSet) -> Scaling:
         law: ScalingLaw = "standard" if self.scaling == "auto" else self.scaling
-        if self.scaling == "auto" and has_gaps(data):
+        if self.scaling == "auto" and self.backbone not in BASELINES and has_gaps(data):
             law = "normal scores"
         return Scaling.fit(data, origin=self.time_origin, law=law)
 
@@ -231,11 +244,17 @@ class Estimator(Learner):
             "gaps": has_gaps(data),
             "causal": self._capabilities().causal,
         }
+        task, options = self._describe_task(data, self.scaling_), self._backbone_options()
+        if self.backbone in BASELINES:
+            if self.task_name not in BASELINES[self.backbone].tasks or data.schema.targets:
+                raise ValueError(f"{self.backbone!r} gives one answer for each series, and none at times")
+            task = {name: task[name] for name in ("classes", "class_weights", "mean", "std") if name in task}
+            options = {**BASELINES[self.backbone].describe(data), **options}
         return {
             "backbone": self.backbone,
-            "backbone_options": self._backbone_options(),
+            "backbone_options": options,
             "inputs": InputOptions(**{**shown, **self._input_options()}).to_dict(),
-            "task": self._describe_task(data, self.scaling_),
+            "task": task,
         }
 
     def _augmentation(self) -> dict[str, Any]:
@@ -245,9 +264,12 @@ class Estimator(Learner):
     def _input_options(self) -> dict[str, Any]:
         return {}
 
-    def _new_task(self, seed: int) -> SeriesTask:
+    def _new_task(self, seed: int) -> SeriesTask | Baseline:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            if self.backbone in BASELINES:
+                shape = {name: self.config_["inputs"][name] for name in ("channels", "static")}
+                return make_baseline(self.backbone, **shape, **self.config_["task"], **self.config_["backbone_options"])
             inputs = Inputs(InputOptions.from_dict(self.config_["inputs"]))
             return self._make_task(self.config_, inputs)
 
@@ -292,7 +314,7 @@ class Estimator(Learner):
                 f"X has the static features {data.schema.static}; the model was trained on {self.schema_.static}",
                 remedy="give the same",
             )
-        check_capabilities(self.config_["backbone"], self.tasks_[0].backbone.capabilities, data)
+        check_capabilities(self.config_["backbone"], self._capabilities(), data)
         bare = without_answers(data)
         # also where outliers are limited: a fill value such as 1e30 is none
         refuse_extreme(replace(self.scaling_, limit=None).apply(bare))
@@ -340,7 +362,10 @@ class Estimator(Learner):
             ValueError: the model has no certainty to adjust.
         """
         self._check_fitted()
-        if getattr(self.tasks_[0].head, "law", "gaussian") != "gaussian" or self.task_name == "regression":
+        if (
+            getattr(getattr(self.tasks_[0], "head", None), "law", "gaussian") != "gaussian"
+            or self.task_name == "regression"
+        ):
             raise ValueError("this model has neither probabilities nor standard deviations to calibrate")
         answered = self._known_classes(self._read_answered(X, y)[0])
         judged = by_length(self._validation_form(self.scaling_.apply(self._examples(answered))))[0]
@@ -362,6 +387,8 @@ class Estimator(Learner):
 
     def _check_states(self) -> None:
         """Refuse states of whole series where there are none."""
+        if self.backbone in BASELINES:
+            raise ValueError(f"{self.backbone!r} has neither states nor attention: use method='occlusion'")
 
     def explain(
         self,

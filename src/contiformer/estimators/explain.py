@@ -21,7 +21,6 @@ from contiformer.estimators.values import asking
 from contiformer.nn.local_features import fill_channels
 from contiformer.paths.quadrature import gauss_legendre
 from contiformer.tasks.at_times import AtTimes
-from contiformer.tasks.classification import Classification
 from contiformer.tasks.pooling import Pooling
 from contiformer.training.options import EVALUATION_BATCH
 
@@ -138,7 +137,7 @@ def _question(estimator: Any, tasks: list[Any], bare: SeriesSet, form: Form, tar
         return Question(value, f"predicted {name}", asked, [name] * len(bare), [float(one[0]) for one in times])
     if at is not None:
         raise ValueError("at is for models that answer at times; this one says one thing about a whole series")
-    if not isinstance(tasks[0], Classification):
+    if estimator.task_name != "classification":
         if target is not None:
             raise ValueError("target is for models with classes or channels; this one tells one number")
         label = estimator.columns_.label or "prediction"
@@ -255,7 +254,7 @@ def _hidden(
     copies_of = (count + channels + 2).tolist()
     series = torch.arange(len(batch)).repeat_interleave(torch.tensor(copies_of))
     number = torch.cat([torch.arange(n) for n in copies_of]) - 1
-    capable = estimator.tasks_[0].backbone.capabilities.missing
+    capable = estimator._capabilities().missing
     said = []
     for some, k in zip(series.split(EVALUATION_BATCH), number[:, None, None].split(EVALUATION_BATCH), strict=True):
         copies, after = _copies(batch, some), k - count[some][:, None, None]

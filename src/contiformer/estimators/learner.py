@@ -31,7 +31,9 @@ class Learner(ABC):
     """Parameters of everything that is trained; each is also a key of the command line's configuration.
 
     Attributes:
-        backbone: its name in :data:`contiformer.backbones.BACKBONES`.
+        backbone: its name in :data:`contiformer.backbones.BACKBONES`, or of a baseline that is fitted in seconds:
+            "boosting" (gradient boosting on summary statistics) or "rocket" (random convolutions of the path). Sizes
+            and most training options have no effect on these.
         d_model, n_layers, dropout: sizes that every backbone knows; n_layers None: as many as its paper has.
         backbone_options: its own options, for contiformer for example ``{"n_heads": 8, "interpolation": "cubic"}``.
             A backbone may have defaults of its own for the task.

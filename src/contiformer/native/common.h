@@ -20,6 +20,17 @@ typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(s
 typedef float Pair __attribute__((vector_size(2 * LANES * sizeof(float)), aligned(sizeof(float))));
 #define AT(p, j) (*(const Lanes *)((p) + (j)))
 #define PUT(p, j) (*(Lanes *)((p) + (j)))
+/* A loop whose turns do not depend on each other. */
+#define EACH(n, size) _Pragma("omp simd") for (long n = 0; n < (size); n++)
+
+/* The next `size` numbers of the working memory, which begin at a line of the cache; from NULL on it only counts. */
+INLINE void *next_of(float *memory, long *taken, long size) {
+    const long line = 16, begin = *taken;
+    *taken += (size + LANES + line - 1) / line * line;
+    return memory ? memory + begin : NULL;
+}
+
+#define TAKE(name, size) work->name = next_of(memory, &taken, size)
 
 /* A number of size up to 126 as 2^whole and the rest between -1/2 and 1/2. In a float near `rounder` the last bits
    are the nearest whole number. Taken from there, NaN gives a power without meaning and stays NaN in the rest; its conversion

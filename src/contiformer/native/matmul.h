@@ -44,7 +44,7 @@ DEFINE_TILES(tiles, Lanes)
 DEFINE_TILES(pair_tiles, Pair)
 
 /* Whether there are 32 registers of 16 numbers. Otherwise 6 rows of 2 vectors are the sums that 16 registers can hold beside
-   what is added to them. */
+   what is added to them; a Pair would then be kept in memory. */
 INLINE int many_registers(void) {
 #if defined(__x86_64__) && defined(__GNUC__)
     return __builtin_cpu_supports("avx512f");
@@ -66,9 +66,10 @@ DISPATCH static void multiply(
         Product p = {rows, inner, x, y + done, start ? start + done : NULL, y_row, start_row, c + done, c_row};
         if (width == 4 * LANES) {
             pair_tiles(&p, 8, 2), pair_tiles(&p, 4, 2), pair_tiles(&p, 2, 2), pair_tiles(&p, 1, 2);
+        } else if (width == 2 * LANES && wide) {
+            pair_tiles(&p, 12, 1), pair_tiles(&p, 8, 1), pair_tiles(&p, 4, 1), pair_tiles(&p, 2, 1), pair_tiles(&p, 1, 1);
         } else if (width == 2 * LANES) {
-            if (wide) pair_tiles(&p, 12, 1), pair_tiles(&p, 8, 1);
-            pair_tiles(&p, 6, 1), pair_tiles(&p, 4, 1), pair_tiles(&p, 2, 1), pair_tiles(&p, 1, 1);
+            tiles(&p, 6, 2), tiles(&p, 4, 2), tiles(&p, 2, 2), tiles(&p, 1, 2);
         } else {
             tiles(&p, 6, 1), tiles(&p, 4, 1), tiles(&p, 2, 1), tiles(&p, 1, 1);
         }

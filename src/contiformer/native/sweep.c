@@ -15,6 +15,9 @@
 
 #define GROUP (2 * LANES)
 #define STAGES 4
+/* One number for each trajectory of a group, and a loop over channels and lanes. */
+typedef float Group[GROUP];
+#define EACH_LANE(j, from, to) for (long j = from; j < (to); j++) EACH(l, GROUP)
 
 typedef struct {
     /* Sizes; a piece has per_piece steps between nodes, and twice its nodes as terms. The states are keys and values, each with a
@@ -34,9 +37,9 @@ typedef struct {
     const float *key, *value;
     /* of each part of each state: matrix, slope and bias [part + 2, part]; gain and shift [2, states, width] or NULL */
     const float *affine, *norm;
-    /* [states, batch, obs, nodes + 1, width], kept for the backward pass: at the nodes, and at the observation itself. NULL where
-       there will be none. */
-    float *values, *slopes;
+    /* values and slopes [states, batch, obs, nodes + 1, 2, width] at the nodes, and at the observation itself, kept for the
+       backward pass; NULL where there will be none */
+    float *table;
     /* of keys and of values: series [batch, heads, obs, pieces, terms, width / heads], and their gradients */
     float *key_series, *value_series;
     const float *g_key_series, *g_value_series;
@@ -47,18 +50,20 @@ typedef struct {
     float *g_key, *g_value, *g_affine, *g_norm;
 } Sweep;
 
-/* An evaluation of the field: its arguments, what its adjoint asks for (n by channel, lengths by part), and the result k. */
+/* An evaluation of the field: its arguments, the result k, which lies behind x, and what its adjoint asks for (n by channel,
+   lengths by part). */
 typedef struct {
-    Pair time, *x, *n, *length, *k;
+    Group time, *x, *k, *n, *length;
 } Stage;
 
-/* Working memory of a group. Arrays of vectors are by channel; `path` has state and slope before each substep. */
+/* Working memory of a group. Arrays of vectors are by channel, for states and then for their slopes; `path` has those before each
+   substep. */
 typedef struct {
-    void *memory;
+    float *memory;
     Stage stage[STAGES];
-    Pair *path, *lambda, *kappa, *g_initial, *g_first, *g, *gz, *gx, *sum;
+    Group *path, *lambda, *kappa, *g_initial, *g, *gz, *gx, *sum;
     /* by lane: gz, and values and slopes at the nodes or, in the backward pass, their gradients; and one piece of a series */
-    float *rows, *values, *slopes, *piece, *zeros;
+    float *rows, *table, *piece, *zeros;
     /* Gradients of the parameters: matrix, slope, bias, gain and shift, all but the first by lane. In float within a group, in
        double over the groups: one float for all would soon be too large to feel what is added. */
     long numbers;
@@ -66,32 +71,27 @@ typedef struct {
     double *all;
 } Work;
 
-INLINE void *next_of(char **memory, long size) {
-    char *begin = *memory;
-    *memory += (size + 63) / 64 * 64;
-    return begin;
+static long divide_memory(Work *work, const Sweep *w, float *memory) {
+    const long d = w->width, vectors = d * GROUP;
+    long taken = 0;
+    work->memory = memory, work->numbers = d * w->part + 4 * vectors;
+    TAKE(group, work->numbers), TAKE(all, 2 * work->numbers), TAKE(zeros, 2 * d);
+    for (int s = 0; s < STAGES; s++) {
+        TAKE(stage[s].x, 2 * vectors), TAKE(stage[s].n, vectors), TAKE(stage[s].length, vectors);
+        work->stage[s].k = work->stage[s].x + (memory ? d : 0);
+    }
+    TAKE(path, 2 * w->substeps * vectors), TAKE(lambda, 2 * vectors), TAKE(g_initial, 2 * vectors), TAKE(g, 2 * vectors);
+    TAKE(gz, vectors), TAKE(gx, vectors), TAKE(sum, vectors), TAKE(rows, 2 * vectors), TAKE(piece, 2 * (w->per_piece + 1) * d);
+    TAKE(table, 2 * (w->nodes + 1) * vectors);
+    work->kappa = work->lambda + (memory ? d : 0);
+    return taken;
 }
 
 static int make_work(Work *work, const Sweep *w) {
-    const long d = w->width, vectors = d * (long)sizeof(Pair), nodes = (w->nodes + 1) * d * (long)sizeof(float);
-    work->numbers = d * w->part + 4 * d * GROUP;
-    const long size = (STAGES * 4 + 11 + 2 * w->substeps) * (vectors + 64) + 2 * GROUP * nodes + GROUP * d * sizeof(float) +
-                      3 * (w->per_piece + 1) * d * sizeof(float) + nodes + work->numbers * (sizeof(float) + sizeof(double)) + 1024;
-    char *m = work->memory = aligned_alloc(64, (size + 63) / 64 * 64);
-    if (!m) return 1;
-    for (int s = 0; s < STAGES; s++) {
-        work->stage[s].x = next_of(&m, vectors), work->stage[s].n = next_of(&m, vectors);
-        work->stage[s].k = next_of(&m, vectors), work->stage[s].length = next_of(&m, vectors);
-    }
-    Pair **const arrays[] = {&work->lambda, &work->kappa, &work->g_initial, &work->g_first, &work->g,
-                             &work->gz, &work->gx, &work->sum};
-    for (unsigned n = 0; n < sizeof(arrays) / sizeof(*arrays); n++) *arrays[n] = next_of(&m, vectors);
-    work->path = next_of(&m, 2 * w->substeps * vectors);
-    work->rows = next_of(&m, vectors), work->piece = next_of(&m, 3 * (w->per_piece + 1) * d * sizeof(float));
-    work->values = next_of(&m, GROUP * nodes), work->slopes = next_of(&m, GROUP * nodes);
-    work->zeros = memset(next_of(&m, d * sizeof(float)), 0, d * sizeof(float));
-    work->group = memset(next_of(&m, work->numbers * sizeof(float)), 0, work->numbers * sizeof(float));
-    work->all = memset(next_of(&m, work->numbers * sizeof(double)), 0, work->numbers * sizeof(double));
+    float *memory = aligned_alloc(64, divide_memory(work, w, NULL) * sizeof(float));
+    if (!memory) return 1;
+    divide_memory(work, w, memory);
+    memset(work->group, 0, (char *)work->stage[0].x - (char *)work->group);
     return 0;
 }
 
@@ -109,88 +109,72 @@ INLINE Field field_of(const Sweep *w, long state) {
     return f;
 }
 
-/* From rows, one for each lane, to vectors by channel. */
-INLINE void gather(long d, const float *const *rows, Pair *to) {
+/* From rows, one for each lane, to vectors by channel; or back. */
+INLINE void gather(long d, float *const *rows, Group *vectors, const int back) {
     for (long j = 0; j < d; j += LANES)
         for (int half = 0; half < GROUP; half += LANES) {
             Lanes square[LANES];
-            UNROLL for (int n = 0; n < LANES; n++) square[n] = AT(rows[half + n], j);
+            UNROLL for (int n = 0; n < LANES; n++) square[n] = back ? AT(vectors[j + n], half) : AT(rows[half + n], j);
             transpose_square(square);
-            UNROLL for (int n = 0; n < LANES; n++) PUT((float *)(to + j + n), half) = square[n];
+            UNROLL for (int n = 0; n < LANES; n++) PUT(back ? rows[half + n] : vectors[j + n], back ? j : half) = square[n];
         }
 }
 
-/* And back. */
-INLINE void scatter(long d, const Pair *from, float *const *rows) {
-    for (long j = 0; j < d; j += LANES)
-        for (int half = 0; half < GROUP; half += LANES) {
-            Lanes square[LANES];
-            UNROLL for (int n = 0; n < LANES; n++) square[n] = AT((const float *)(from + j + n), half);
-            transpose_square(square);
-            UNROLL for (int n = 0; n < LANES; n++) PUT(rows[half + n], j) = square[n];
-        }
+/* Sums over channels of products x y, by lane. */
+INLINE void sum_channels(long count, Group *x, Group *y, float *sums) {
+    for (int half = 0; half < GROUP; half += LANES) {
+        Lanes sum = {0};
+        for (long j = 0; j < count; j++) sum += AT(x[j], half) * AT(y[j], half);
+        PUT(sums, half) = sum;
+    }
 }
 
 INLINE void evaluate(const Field *f, Stage *at) {
     const long d = f->width, part = f->part;
-    float *n = (float *)at->n, *k = (float *)at->k;
-    const float *matrix = f->affine;
+    const float *matrix = f->affine, amplitude = f->amplitude, offset = f->offset;
+    float *k = at->k[0];
     for (long from = 0; from < d; from += part, matrix += (part + 2) * part) {
-        const float *slope = matrix + part * part, *bias = slope + part, *x = (const float *)(at->x + from);
-        float *z = n + from * GROUP;
-        for (long j = 0; j < part; j++) at->n[from + j] = bias[j] + slope[j] * at->time;
-        multiply(part, GROUP, part, (Matrix){matrix, 1, part}, x, GROUP, z, GROUP, z, GROUP);
+        const float *slope = matrix + part * part, *bias = slope + part;
+        float *z = at->n[from], *length = at->length[from / part], inverse[GROUP];
+        EACH_LANE(j, 0, part) z[j * GROUP + l] = bias[j] + slope[j] * at->time[l];
+        multiply(part, GROUP, part, (Matrix){matrix, 1, part}, at->x[from], GROUP, z, GROUP, z, GROUP);
+        if (!f->gain) continue;
+        sum_channels(part, at->n + from, at->n + from, length);
+        EACH(l, GROUP) length[l] = sqrtf(length[l] / part + f->eps), inverse[l] = 1 / length[l];
+        EACH_LANE(j, 0, part) z[j * GROUP + l] *= inverse[l];
     }
-    for (long from = 0; from < d && f->gain; from += part) {
-        Pair square = {0};
-        for (long j = from; j < from + part; j++) square += at->n[j] * at->n[j];
-        float *length = (float *)(at->length + from / part);
-        *(Pair *)length = square / (float)part + f->eps;
-#pragma omp simd
-        for (int l = 0; l < GROUP; l++) length[l] = sqrtf(length[l]);
-        const Pair inverse = 1.0f / *(Pair *)length;
-        for (long j = from; j < from + part; j++) at->n[j] *= inverse;
-    }
-    const float amplitude = f->amplitude, offset = f->offset;
     for (long j = 0; j < d; j++) {
         const float gain = f->stretch * (f->gain ? f->gain[j] : 1.0f), shift = f->stretch * (f->gain ? f->shift[j] : 0.0f);
-#pragma omp simd
-        for (int l = 0; l < GROUP; l++) k[j * GROUP + l] = exp_begun(-(shift + gain * n[j * GROUP + l]));
+        EACH(l, GROUP) at->k[j][l] = exp_begun(-(shift + gain * at->n[j][l]));
     }
-#pragma omp simd
-    for (long n = 0; n < d * GROUP; n++) k[n] = offset + amplitude / (1.0f + exp_ended(k[n]));
+    EACH(n, d * GROUP) k[n] = offset + amplitude / (1.0f + exp_ended(k[n]));
 }
 
 /* The adjoint of evaluate(): work->gx from g, the gradient of k; the parameters' gradients are added to those of the group. */
-INLINE void pull_back(const Field *f, const Stage *at, const Pair *g, Work *work) {
+INLINE void pull_back(const Field *f, const Stage *at, Group *g, Work *work) {
     const long d = f->width, part = f->part;
-    const float top = f->amplitude + f->offset, steepness = f->stretch / f->amplitude;
-    Pair *gz = work->gz, *g_slope = (Pair *)(work->group + d * part), *g_bias = g_slope + d, *g_gain = g_bias + d, *g_shift = g_gain + d;
-    for (long j = 0; j < d; j++) {
-        const Pair inner = g[j] * (at->k[j] - f->offset) * (top - at->k[j]) * steepness;
-        g_shift[j] += inner, g_gain[j] += inner * at->n[j];
-        gz[j] = f->gain ? inner * f->gain[j] : inner;
+    const float top = f->amplitude + f->offset, steepness = f->stretch / f->amplitude, *matrix = f->affine;
+    Group *gz = work->gz, *g_slope = (Group *)(work->group + d * part), *g_bias = g_slope + d, *g_gain = g_bias + d, *g_shift = g_gain + d;
+    float *rows[GROUP], along[GROUP], inverse[GROUP];
+    EACH_LANE(j, 0, d) {
+        const float inner = g[j][l] * (at->k[j][l] - f->offset) * (top - at->k[j][l]) * steepness;
+        g_shift[j][l] += inner, g_gain[j][l] += inner * at->n[j][l];
+        gz[j][l] = f->gain ? inner * f->gain[j] : inner;
     }
     for (long from = 0; from < d && f->gain; from += part) {
-        Pair along = {0};
-        for (long j = from; j < from + part; j++) along += gz[j] * at->n[j];
-        const Pair inverse = 1.0f / at->length[from / part];
-        along /= (float)part;
-        for (long j = from; j < from + part; j++) gz[j] = (gz[j] - along * at->n[j]) * inverse;
+        sum_channels(part, gz + from, at->n + from, along);
+        EACH(l, GROUP) along[l] /= part, inverse[l] = 1 / at->length[from / part][l];
+        EACH_LANE(j, from, from + part) gz[j][l] = (gz[j][l] - along[l] * at->n[j][l]) * inverse[l];
     }
-    for (long j = 0; j < d; j++) g_bias[j] += gz[j], g_slope[j] += at->time * gz[j];
-    float *rows[GROUP];
+    EACH_LANE(j, 0, d) g_bias[j][l] += gz[j][l], g_slope[j][l] += at->time[l] * gz[j][l];
     for (int l = 0; l < GROUP; l++) rows[l] = work->rows + l * d;
-    scatter(d, gz, rows);
-    const float *matrix = f->affine;
+    gather(d, rows, gz, 1);
     for (long j = 0; j < d; j += part, matrix += (part + 2) * part) {
-        const float *z = (const float *)(gz + j);
         float *sum = work->group + j * part;
-        multiply(part, GROUP, part, (Matrix){matrix, part, 1}, z, GROUP, NULL, 0, (float *)(work->gx + j), GROUP);
-        multiply(part, part, GROUP, (Matrix){(float *)(at->x + j), GROUP, 1}, work->rows + j, d, sum, part, sum, part);
+        multiply(part, GROUP, part, (Matrix){matrix, part, 1}, gz[j], GROUP, NULL, 0, work->gx[j], GROUP);
+        multiply(part, part, GROUP, (Matrix){at->x[j], GROUP, 1}, work->rows + j, d, sum, part, sum, part);
     }
 }
-
 
 /* The way of one trajectory: from its observation to the nodes after it one by one, then to those before it. A causal model does
    not go back beyond the observation's own piece. */
@@ -256,45 +240,48 @@ INLINE long find_ways(const Sweep *w, long begin, long count, Way *way) {
     return most;
 }
 
-/* Substep s of a crossing by Runge-Kutta's method, from x with slope k there. The last stage is the end of the step. */
-INLINE void take_step(const Field *f, const Crossing *c, long s, const Pair *x, const Pair *k, Stage *stage) {
+/* Substep s of a crossing by Runge-Kutta's method, from state and slope x. The last stage is the end of the step. */
+INLINE void take_step(const Field *f, const Crossing *c, long s, Group *x, Stage *stage) {
     const long d = f->width;
-    Pair half, whole, sixth;
+    Group half, whole, sixth, *k = x + d;
     for (int l = 0; l < GROUP; l++) {
         const double length = c->length[l], from = c->from[l] + s * length;
         half[l] = (float)(length / 2), whole[l] = (float)length, sixth[l] = (float)(length / 6);
         stage[0].time[l] = stage[1].time[l] = (float)(from + length / 2);
         stage[2].time[l] = stage[3].time[l] = (float)(from + length);
     }
-    for (long j = 0; j < d; j++) stage[0].x[j] = x[j] + half * k[j];
+    EACH_LANE(j, 0, d) stage[0].x[j][l] = x[j][l] + half[l] * k[j][l];
     evaluate(f, stage);
-    for (long j = 0; j < d; j++) stage[1].x[j] = x[j] + half * stage[0].k[j];
+    EACH_LANE(j, 0, d) stage[1].x[j][l] = x[j][l] + half[l] * stage[0].k[j][l];
     evaluate(f, stage + 1);
-    for (long j = 0; j < d; j++) stage[2].x[j] = x[j] + whole * stage[1].k[j];
+    EACH_LANE(j, 0, d) stage[2].x[j][l] = x[j][l] + whole[l] * stage[1].k[j][l];
     evaluate(f, stage + 2);
-    for (long j = 0; j < d; j++)
-        stage[3].x[j] = x[j] + sixth * (k[j] + 2 * (stage[0].k[j] + stage[1].k[j]) + stage[2].k[j]);
+    EACH_LANE(j, 0, d)
+        stage[3].x[j][l] = x[j][l] + sixth[l] * (k[j][l] + 2 * (stage[0].k[j][l] + stage[1].k[j][l]) + stage[2].k[j][l]);
     evaluate(f, stage + 3);
 }
 
-/* Its adjoint: lambda and kappa, the gradients of state and slope, from the end of the step to its beginning. */
+/* Its adjoint: lambda and kappa, the gradients of state and slope, from the end of the step to its beginning. As long as stages
+   ask for that of the end, what they add is kept beside it. */
 INLINE void return_step(const Field *f, const Crossing *c, Work *work) {
     const long d = f->width;
-    Pair *lambda = work->lambda, *kappa = work->kappa, *g = work->g, *gx = work->gx, half, third, sixth, whole;
-    for (int l = 0; l < GROUP; l++) {
-        half[l] = (float)(c->length[l] / 2), whole[l] = (float)c->length[l];
-        third[l] = (float)(c->length[l] / 3), sixth[l] = (float)(c->length[l] / 6);
-    }
+    Group *lambda = work->lambda, *kappa = work->kappa, *g = work->g, *gx = work->gx, *sum = work->sum, h;
+    for (int l = 0; l < GROUP; l++) h[l] = (float)c->length[l];
     pull_back(f, work->stage + 3, kappa, work);
-    for (long j = 0; j < d; j++) lambda[j] += gx[j], kappa[j] = sixth * lambda[j], g[j] = kappa[j];
-    /* lambda is that of the end as long as stages ask for it: what they add is kept beside it */
-    Pair *sum = work->sum;
+    EACH_LANE(j, 0, d) lambda[j][l] += gx[j][l], g[j][l] = kappa[j][l] = (1 / 6.0f) * h[l] * lambda[j][l];
     pull_back(f, work->stage + 2, g, work);
-    for (long j = 0; j < d; j++) sum[j] = gx[j], g[j] = third * lambda[j] + whole * gx[j];
+    EACH_LANE(j, 0, d) sum[j][l] = gx[j][l], g[j][l] = (1 / 3.0f) * h[l] * lambda[j][l] + h[l] * gx[j][l];
     pull_back(f, work->stage + 1, g, work);
-    for (long j = 0; j < d; j++) sum[j] += gx[j], g[j] = third * lambda[j] + half * gx[j];
+    EACH_LANE(j, 0, d) sum[j][l] += gx[j][l], g[j][l] = (1 / 3.0f) * h[l] * lambda[j][l] + 0.5f * h[l] * gx[j][l];
     pull_back(f, work->stage, g, work);
-    for (long j = 0; j < d; j++) lambda[j] += sum[j] + gx[j], kappa[j] += half * gx[j];
+    EACH_LANE(j, 0, d) lambda[j][l] += sum[j][l] + gx[j][l], kappa[j][l] += 0.5f * h[l] * gx[j][l];
+}
+
+INLINE float square_of(long size, const float *x) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (long j = 0; j < size; j++) sum += x[j] * x[j];
+    return sum;
 }
 
 /* Where the series of head h of a trajectory begins, among those of the keys or of the values. */
@@ -303,53 +290,49 @@ INLINE long place(const Sweep *w, long row, long h) {
     return ((row / w->obs % w->batch * w->heads + h) * w->obs + row % w->obs) * pieces * terms * (w->width / w->heads);
 }
 
+/* Slopes are in time, the series in the variable of the piece: the half of `basis` for slopes [terms, nodes of a piece]. */
+INLINE void scale_basis(const Sweep *w, const Way *way, long piece, float *scaled) {
+    const long n = w->per_piece + 1;
+    const float half = (float)half_length(w, way->b, piece);
+    for (long m = 0; m < 2 * n * n; m++) scaled[m] = half * w->basis[m / n * 2 * n + n + m % n];
+}
+
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
-INLINE void write_series(const Sweep *w, const Way *way, const float *values, const float *all_slopes, float *sum) {
+INLINE void write_series(const Sweep *w, const Way *way, const float *table, float *sum) {
     const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n, row = way->row;
     const long pieces = pieces_of(w), rows = w->states * w->obs * w->batch;
-    float *series = row < w->obs * w->batch ? w->key_series : w->value_series, *scaled = sum + terms * d, start = 0;
-    const float *initial = values + w->nodes * d;
-#pragma omp simd reduction(+ : start)
-    for (long j = 0; j < d; j++) start += initial[j] * initial[j];
+    float *series = row < w->obs * w->batch ? w->key_series : w->value_series, scaled[terms * n];
+    const float *end = sum + (terms - 2) * d, start = square_of(d, table + w->nodes * 2 * d);
     for (long p = 0; p < pieces; p++) {
-        const long at = p * w->per_piece * d;
-        /* slopes are in time, the series in the variable of the piece */
-        const float half = (float)half_length(w, way->b, p), *slopes = all_slopes + at;
-#pragma omp simd
-        for (long j = 0; j < n * d; j++) scaled[j] = half * slopes[j];
-        multiply(terms, d, n, (Matrix){w->basis, terms, 1}, values + at, d, NULL, 0, sum, d);
-        multiply(terms, d, n, (Matrix){w->basis + n, terms, 1}, scaled, d, sum, d, sum, d);
-        const float *end = sum + (terms - 2) * d;
-        float all = 0, last = 0;
-#pragma omp simd reduction(+ : all)
-        for (long j = 0; j < terms * d; j++) all += sum[j] * sum[j];
-#pragma omp simd reduction(+ : last)
+        const float *values = table + p * w->per_piece * 2 * d;
+        scale_basis(w, way, p, scaled);
+        multiply(terms, d, n, (Matrix){w->basis, terms, 1}, values, 2 * d, NULL, 0, sum, d);
+        multiply(terms, d, n, (Matrix){scaled, n, 1}, values + d, 2 * d, sum, d, sum, d);
+        float last = 0;
         for (long j = 0; j < d; j++) last += (fabsf(end[j]) + fabsf(end[d + j])) * (fabsf(end[j]) + fabsf(end[d + j]));
         for (long h = 0; h < w->heads; h++) {
             float *to = series + place(w, row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(to + m * dk, sum + m * d + h * dk, dk * sizeof(float));
         }
-        const float seen = (p + 1) * w->per_piece > way->stop, squares[] = {last, all, start};
+        const float seen = (p + 1) * w->per_piece > way->stop, squares[] = {last, square_of(terms * d, sum), start};
         for (int k = 0; k < 3; k++) w->squares[(k * rows + row) * pieces + p] = seen ? squares[k] : 0;
     }
 }
 
 /* Its adjoint: gradients of values and slopes at the nodes from that of the series. */
-INLINE void read_gradient(const Sweep *w, const Way *way, float *g_values, float *g_slopes, float *g) {
+INLINE void read_gradient(const Sweep *w, const Way *way, float *g_table, float *g) {
     const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
-    const long pieces = pieces_of(w);
     const float *g_series = way->row < w->obs * w->batch ? w->g_key_series : w->g_value_series;
-    for (long p = 0; p < pieces; p++) {
+    float scaled[terms * n];
+    for (long p = 0; p < pieces_of(w); p++) {
         for (long h = 0; h < w->heads; h++) {
             const float *from = g_series + place(w, way->row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(g + m * d + h * dk, from + m * dk, dk * sizeof(float));
         }
-        const float half = (float)half_length(w, way->b, p);
-        float *scaled = g + terms * d, *to = g_values + p * w->per_piece * d, *slopes = g_slopes + p * w->per_piece * d;
-        multiply(n, d, terms, (Matrix){w->basis, 1, terms}, g, d, to, d, to, d);
-        multiply(n, d, terms, (Matrix){w->basis + n, 1, terms}, g, d, NULL, 0, scaled, d);
-#pragma omp simd
-        for (long j = 0; j < n * d; j++) slopes[j] += half * scaled[j];
+        float *to = g_table + p * w->per_piece * 2 * d;
+        scale_basis(w, way, p, scaled);
+        multiply(n, d, terms, (Matrix){w->basis, 1, terms}, g, d, to, 2 * d, to, 2 * d);
+        multiply(n, d, terms, (Matrix){scaled, 1, n}, g, d, to + d, 2 * d, to + d, 2 * d);
     }
 }
 
@@ -358,107 +341,84 @@ INLINE long observed(const Sweep *w, long row) {
     return row % (w->batch * w->obs) * w->width;
 }
 
-/* The rows of a group's table that lanes have at these nodes: in the one that is kept, or in working memory. */
-INLINE void find_rows(const Sweep *w, const Way *way, const long *node, float *kept, float *table, float **rows) {
-    for (long l = 0; l < GROUP; l++)
-        rows[l] = (kept ? kept + way[l].row * (w->nodes + 1) * w->width : table + l * (w->nodes + 1) * w->width) + node[l] * w->width;
+/* State and slope that each lane has at its node: in the table that is kept, or in working memory. */
+INLINE void find_rows(const Sweep *w, const Way *way, const long *node, const Work *work, float **rows) {
+    const long size = (w->nodes + 1) * 2 * w->width;
+    for (long l = 0; l < GROUP; l++) rows[l] = (w->table ? w->table + way[l].row * size : work->table + l * size) + node[l] * 2 * w->width;
 }
 
 /* Gather states at the observations, and evaluate the field there. */
 INLINE void observe(const Sweep *w, const Field *f, const Way *way, Stage *stage) {
-    const float *rows[GROUP];
+    float *rows[GROUP];
     for (int l = 0; l < GROUP; l++) {
-        rows[l] = (way[l].row < w->batch * w->obs ? w->key : w->value) + observed(w, way[l].row);
+        rows[l] = (float *)(way[l].row < w->batch * w->obs ? w->key : w->value) + observed(w, way[l].row);
         stage->time[l] = (float)way[l].time;
     }
-    gather(w->width, rows, stage->x);
+    gather(w->width, rows, stage->x, 0);
     evaluate(f, stage);
-}
-
-INLINE void gather_nodes(const Sweep *w, const Way *way, const long *node, Work *work, Pair *x, Pair *k) {
-    float *rows[GROUP];
-    find_rows(w, way, node, w->values, work->values, rows), gather(w->width, (const float *const *)rows, x);
-    find_rows(w, way, node, w->slopes, work->slopes, rows), gather(w->width, (const float *const *)rows, k);
 }
 
 /* Trajectories of `count` items of one state from `begin` on, and their series. State and slope are in the last stage. */
 INLINE void forward_group(const Sweep *w, const Field *f, long begin, long count, Work *work) {
-    const long d = w->width;
-    const long none[GROUP] = {0};
+    const long both = 2 * w->width, none[GROUP] = {0};
     Stage *stage = work->stage, *here = stage + STAGES - 1;
     Way way[GROUP];
-    float *values[GROUP], *slopes[GROUP];
+    float *rows[GROUP];
     const long crossings = find_ways(w, begin, count, way);
     observe(w, f, way, here);
     for (long i = -1; i < crossings; i++) {
         const Crossing c = crossing(w, way, i);
-        if (i > 0 && c.again) gather_nodes(w, way, c.before, work, here->x, here->k);
-        for (long s = 0; s < w->substeps && c.moving; s++) take_step(f, &c, s, here->x, here->k, stage);
-        find_rows(w, way, c.node, w->values, work->values, values), scatter(d, here->x, values);
-        find_rows(w, way, c.node, w->slopes, work->slopes, slopes), scatter(d, here->k, slopes);
+        if (i > 0 && c.again) find_rows(w, way, c.before, work, rows), gather(both, rows, here->x, 0);
+        for (long s = 0; s < w->substeps && c.moving; s++) take_step(f, &c, s, here->x, stage);
+        find_rows(w, way, c.node, work, rows), gather(both, rows, here->x, 1);
     }
-    find_rows(w, way, none, w->values, work->values, values);
-    find_rows(w, way, none, w->slopes, work->slopes, slopes);
+    find_rows(w, way, none, work, rows);
     for (long l = 0; l < count; l++) {
-        for (long g = 0; g < way[l].stop; g++) {
-            memcpy(values[l] + g * d, values[l] + way[l].stop * d, d * sizeof(float));
-            memcpy(slopes[l] + g * d, slopes[l] + way[l].stop * d, d * sizeof(float));
-        }
-        write_series(w, way + l, values[l], slopes[l], work->piece);
+        for (long g = 0; g < way[l].stop; g++) memcpy(rows[l] + g * both, rows[l] + way[l].stop * both, both * sizeof(float));
+        write_series(w, way + l, rows[l], work->piece);
     }
 }
 
 /* The adjoint of forward_group(). Nodes that a causal model does not go back to have no gradient: nobody reads there. */
 INLINE void backward_group(const Sweep *w, const Field *f, long begin, long count, Work *work) {
-    const long d = w->width, size = d * (long)sizeof(Pair), nodes = w->nodes * d;
+    const long d = w->width, both = 2 * d, size = both * (long)sizeof(Group), nodes = w->nodes * both;
     Stage *stage = work->stage;
     Way way[GROUP];
     float *rows[GROUP];
-    const float *gradients[GROUP];
     const long crossings = find_ways(w, begin, count, way);
-    memset(work->values, 0, GROUP * nodes * sizeof(float)), memset(work->slopes, 0, GROUP * nodes * sizeof(float));
-    for (long l = 0; l < count; l++)
-        read_gradient(w, way + l, work->values + l * nodes, work->slopes + l * nodes, work->piece);
-    memset(work->lambda, 0, size), memset(work->kappa, 0, size);
-    memset(work->g_initial, 0, size), memset(work->g_first, 0, size);
+    memset(work->table, 0, GROUP * nodes * sizeof(float));
+    for (long l = 0; l < count; l++) read_gradient(w, way + l, work->table + l * nodes, work->piece);
+    memset(work->lambda, 0, size), memset(work->g_initial, 0, size);
     for (long i = crossings - 1; i >= 0; i--) {
         const Crossing c = crossing(w, way, i);
-        for (int slope = 0; slope < 2; slope++) {
-            const float *from = slope ? work->slopes : work->values;
-            Pair *to = slope ? work->kappa : work->lambda;
-            for (int l = 0; l < GROUP; l++)
-                gradients[l] = c.node[l] == w->nodes ? work->zeros : from + l * nodes + c.node[l] * d;
-            gather(d, gradients, work->g);
-            for (long j = 0; j < d; j++) to[j] += work->g[j];
-        }
+        for (int l = 0; l < GROUP; l++)
+            rows[l] = c.node[l] == w->nodes ? work->zeros : work->table + l * nodes + c.node[l] * both;
+        gather(both, rows, work->g, 0);
+        EACH_LANE(j, 0, both) work->lambda[j][l] += work->g[j][l];
         if (c.moving) {
-            Pair *path = work->path;
-            gather_nodes(w, way, c.before, work, path, path + d);
-            for (long s = 0; s + 1 < w->substeps; s++, path += 2 * d) {
-                take_step(f, &c, s, path, path + d, stage);
-                memcpy(path + 2 * d, stage[STAGES - 1].x, size), memcpy(path + 3 * d, stage[STAGES - 1].k, size);
+            Group *path = work->path;
+            find_rows(w, way, c.before, work, rows), gather(both, rows, path, 0);
+            for (long s = 0; s + 1 < w->substeps; s++, path += both) {
+                take_step(f, &c, s, path, stage);
+                memcpy(path + both, stage[STAGES - 1].x, size);
             }
-            for (long s = w->substeps - 1; s >= 0; s--, path -= 2 * d) {
-                take_step(f, &c, s, path, path + d, stage);
+            for (long s = w->substeps - 1; s >= 0; s--, path -= both) {
+                take_step(f, &c, s, path, stage);
                 return_step(f, &c, work);
             }
         }
         if (!c.again) continue;
-        Pair own;
+        Group own;
         for (int l = 0; l < GROUP; l++) own[l] = c.before[l] == w->nodes;
-        for (long j = 0; j < d; j++) {
-            work->g_initial[j] += own * work->lambda[j], work->g_first[j] += own * work->kappa[j];
-            work->lambda[j] *= 1 - own, work->kappa[j] *= 1 - own;
-        }
+        EACH_LANE(j, 0, both) work->g_initial[j][l] += own[l] * work->lambda[j][l], work->lambda[j][l] *= 1 - own[l];
     }
     observe(w, f, way, stage);
-    pull_back(f, stage, work->g_first, work);
-    for (long j = 0; j < d; j++) work->g_initial[j] += work->gx[j];
+    pull_back(f, stage, work->g_initial + d, work);
+    EACH_LANE(j, 0, d) work->g_initial[j][l] += work->gx[j][l];
     float *to = way->row < w->batch * w->obs ? w->g_key : w->g_value;
     for (int l = 0; l < GROUP; l++) rows[l] = l < count ? to + observed(w, way[l].row) : work->rows + l * d;
-    scatter(d, work->g_initial, rows);
-#pragma omp simd
-    for (long n = 0; n < work->numbers; n++) work->all[n] += work->group[n], work->group[n] = 0;
+    gather(d, rows, work->g_initial, 1);
+    EACH(n, work->numbers) work->all[n] += work->group[n], work->group[n] = 0;
 }
 
 /* From the sums over groups, which begin anew, to the gradients of a state's parameters. */

@@ -143,14 +143,18 @@ class FusedField:
         """Derivatives at t [..., 1] and x [S, ..., d]."""
         states, width = x.shape[0], self.affine.shape[-1]
         parts = self.affine.shape[0] // states
-        rows = x.reshape(states, -1, parts, width).transpose(1, 2).flatten(0, 1)
+        rows = x.reshape(states, -1, parts * width)
+        if parts > 1:
+            rows = rows.unflatten(2, (parts, width)).transpose(1, 2).flatten(0, 1)
         matrix, slope, bias = self.affine.split([width, 1, 1], 1)
         z = torch.baddbmm(torch.addcmul(bias, slope, t.reshape(1, -1, 1)), rows, matrix)
         if self.norm is not None:
             assert self.eps is not None
             z = torch.addcmul(self.norm[1], z * (z.square().mean(-1, keepdim=True) + self.eps).rsqrt(), self.norm[0])
-        slopes = (z.tanh() if self.activation == "tanh" else z.sigmoid()).unflatten(0, (states, parts))
-        return slopes.transpose(1, 2).reshape(x.shape)
+        slopes = z.tanh() if self.activation == "tanh" else z.sigmoid()
+        if parts > 1:
+            slopes = slopes.unflatten(0, (states, parts)).transpose(1, 2)
+        return slopes.reshape(x.shape)
 
 
 def stack_fields(fields: Sequence[nn.Module], dtype: torch.dtype) -> StackedField:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +22,12 @@ from contiformer.native.sources import Struct, struct_of
 from contiformer.nn.fields import FusedField
 from contiformer.nn.rules import AttentionRule
 from contiformer.paths.chebyshev import hermite_nodes, hermite_to_chebyshev
-from contiformer.paths.interpolation import PiecewisePolynomial
+from contiformer.paths.interpolation import PiecewisePolynomial, count_until
 from contiformer.paths.quadrature import gauss_legendre
 from contiformer.paths.trajectories import Pieces, StackedField, substeps_for
 
-#: Points in a block of attention.c, how many are one block by themselves, and the share of the series that a block's
-#: terms may leave out.
-BLOCK, SINGLE = 128, 256
-CUT = 1e-5
+#: Points in a block of attention.c, and the share of the series that a block's terms may leave out.
+BLOCK, CUT = 256, 1e-5
 #: Random bits of a weight. The share that is dropped is rounded to a multiple of 2^-BITS.
 BITS = 24
 #: Fewer multiplications than this are not worth a second thread.
@@ -43,46 +41,113 @@ class Points:
     """Times of keys, queries and inner edges of pieces in one list, in float64, and who stands where.
 
     Attributes:
-        time: of the points, not decreasing.
-        place: points of the keys; None where all points are keys.
-        asked: points of the queries in order; None where they are the keys.
-        target: which query asks there.
-        when: times of the queries where they are no points themselves, in a causal model.
-        source: points of the last observations before them, from which on the path is held; -1: none.
+        time: of the points. They do not decrease, or are a walk (:meth:`walk`).
+        coefficients: of the path on the cell from each point to the next.
+        piece: that each cell lies in.
+        place: points of the keys.
+        asked: points of the rows, which are the queries in order of time, or the keys where there are none.
+        target: which query or key asks there.
+        asking: number of rows of each sequence, without padding.
     """
 
     time: Float[Tensor, "batch points"]
-    place: Int[Tensor, "batch keys"] | None = None
-    asked: Int[Tensor, "batch rows"] | None = None
-    target: Int[Tensor, "batch rows"] | None = None
-    when: Float[Tensor, "batch rows"] | None = None
-    source: Int[Tensor, "batch rows"] | None = None
+    coefficients: Float[Tensor, "batch points power d"]
+    piece: Int[Tensor, "batch points"]
+    place: Int[Tensor, "batch keys"]
+    asked: Int[Tensor, "batch rows"]
+    target: Int[Tensor, "batch rows"]
+    asking: Int[Tensor, " batch"]
 
     @classmethod
-    def of(cls, times: Tensor, valid: Tensor | None, pieces: Pieces, queries: Tensor | None, causal: bool) -> Points:
+    def of(
+        cls,
+        path: PiecewisePolynomial,
+        times: Tensor,
+        valid: Tensor | None,
+        lengths: Tensor,
+        pieces: Pieces,
+        queries: Tensor | None,
+        causal: bool,
+    ) -> Points:
         """All that the kernel asks about times."""
-        if queries is None and pieces.count == 1:
-            return cls(times)
-        length = times.shape[1]
+        batch, length = times.shape
+        numbers, zeros = _numbers(batch, length)
+        if queries is None and pieces.count == 1 and (path.knots is times or torch.equal(path.knots, times)):
+            return cls(times, path.coefficients, zeros, numbers, numbers, numbers, lengths)
+        if queries is not None and causal:
+            return cls.walk(path, times, valid, pieces, queries.double())
         parts = [times, pieces.edges[:, 1:-1].double()]
-        if queries is not None and not causal:
+        if queries is not None:
             parts.append(queries.double())
             if valid is not None:
                 # padding behind everything else, so that it does not move the blocks of attention.c
                 parts[0] = torch.where(valid, times, torch.maximum(times[:, -1:], parts[2].amax(1, keepdim=True)))
         time, order = torch.cat(parts, 1).sort(dim=1, stable=True)
-        count = torch.arange(time.shape[1], device=time.device)
-        point = torch.empty_like(order).scatter_(1, order, count.expand_as(order))
-        place = point[:, :length].contiguous()
+        point, coefficients = _places(order), path.refined(time).coefficients
+        place, piece = point[:, :length].contiguous(), _pieces_of(time, pieces)
         if queries is None:
-            return cls(time, place, place, count[:length].expand_as(place).contiguous())
-        if not causal:
-            asked, target = point[:, -queries.shape[1] :].sort(dim=1)
-            return cls(time, place, asked, target)
-        when, target = queries.double().sort(dim=1)
-        last = torch.searchsorted(times, when, right=True) - 1
-        source = torch.where(last < 0, -1, place.gather(1, last.clamp(min=0)))
-        return cls(time, place, torch.searchsorted(time, when, right=True) - 1, target, when, source)
+            return cls(time, coefficients, piece, place, place, numbers, lengths)
+        return cls(time, coefficients, piece, place, *_in_order(point[:, -queries.shape[1] :]))
+
+    @classmethod
+    def walk(
+        cls, path: PiecewisePolynomial, times: Tensor, valid: Tensor | None, pieces: Pieces, queries: Tensor
+    ) -> Points:
+        """Points for causal queries between observations, for which the path is held from the last observation on.
+
+        From each observation the walk visits the queries up to the next one along the path that is held, returns
+        (its integrals add up to zero again), and goes on to the next observation along the path itself.
+        """
+        length = times.shape[1]
+        last = length if valid is None else valid.sum(1, keepdim=True).clamp(min=1)
+        edges = pieces.edges[:, 1:-1].double()
+        number = torch.arange(length).expand_as(times)
+        gap_of = [torch.clamp(count_until(times, t), max=last) - 1 for t in (queries, edges)]
+        # (gap, part of the gap, time along it): the way out, the way back, the way on
+        entries = [
+            (number, 0, times),
+            (gap_of[0], 0, queries),
+            *((gap_of[1], part, sign * edges) for part, sign in ((0, 1), (1, -1), (2, 1))),
+            (number, 1, -times),
+        ]
+        gap = torch.cat([gap for gap, _, _ in entries], 1)
+        part = torch.cat([torch.full_like(gap, part) for gap, part, _ in entries], 1)
+        along = torch.cat([time for _, _, time in entries], 1)
+        order = torch.from_numpy(np.lexsort((along.numpy(), part.numpy(), gap.numpy()), axis=-1))
+        gap, part, along = (x.gather(1, order) for x in (gap, part, along))
+        time, point = torch.where(part == 1, -along, along), _places(order)
+        # back at the observation, the way on begins
+        home = point[:, -length:]
+        held = (part < 2).scatter(1, home, False)
+        coefficients = path.refined(time, (gap.clamp(min=0), held)).coefficients
+        place, asked = point[:, :length].contiguous(), point[:, length : length + queries.shape[1]]
+        return cls(time, coefficients, _pieces_of(time, pieces), place, *_in_order(asked))
+
+
+def _places(order: Int[Tensor, "batch points"]) -> Int[Tensor, "batch points"]:
+    """Where each entry went, from where each came."""
+    count = torch.arange(order.shape[1], dtype=torch.int32).expand_as(order)
+    return torch.empty_like(count).scatter_(1, order, count)
+
+
+def _in_order(asked: Int[Tensor, "batch rows"]) -> tuple[Tensor, Tensor, Tensor]:
+    """The points of the queries in order, which query asks at each, and how many there are."""
+    points, target = asked.sort(dim=1)
+    return points, target.int(), torch.full((len(asked),), asked.shape[1])
+
+
+def _pieces_of(time: Float[Tensor, "batch points"], pieces: Pieces) -> Int[Tensor, "batch points"]:
+    """The piece of the cell behind each point."""
+    if pieces.count == 1:
+        return torch.zeros_like(time, dtype=torch.int32)
+    return pieces.locate((time + torch.cat([time[:, 1:], time[:, -1:]], 1)) / 2).int()
+
+
+@lru_cache(maxsize=64)
+def _numbers(batch: int, length: int) -> tuple[Tensor, Tensor]:
+    """Numbers 0, 1, ... for each sequence, and as many zeros."""
+    numbers = torch.arange(length, dtype=torch.int32).repeat(batch, 1)
+    return numbers, torch.zeros_like(numbers)
 
 
 class Level(NamedTuple):
@@ -133,14 +198,12 @@ def attend(
     """
     assert isinstance(field, FusedField)
     pieces, times = Pieces(edges), times.double().contiguous()
-    points = Points.of(times, valid, pieces, query_times, rule.causal)
-    same = points.place is None and (path.knots is times or torch.equal(path.knots, times))
-    coefficients = path.coefficients if same else path.refined(points.time).coefficients
     lengths = torch.full((len(times),), times.shape[1]) if valid is None else valid.sum(1)
+    points = Points.of(path, times, valid, lengths, pieces, query_times, rule.causal)
     seed = int(torch.randint(2**62, ())) if rule.dropout > 0 else 0
     edges = edges.double().contiguous()
     problem = _Problem(points, times, edges, valid, lengths, rule, heads, field.eps, field.activation, levels, seed)
-    return _Attention.apply(coefficients, k, v, field.affine, field.norm, problem), problem.tail
+    return _Attention.apply(points.coefficients, k, v, field.affine, field.norm, problem), problem.tail
 
 
 @dataclass
@@ -184,9 +247,7 @@ class _Problem:
             (2.0, -1.0, 2.0) if self.activation == "tanh" else (1.0, 0.0, 1.0)
         )
         struct.point_to(items=items, times=self.times, edges=self.edges, node=places, basis=basis)
-        struct.point_to(key=key, value=value, affine=affine, norm=norm)
-        if table is not None:
-            struct.point_to(values=table[0], slopes=table[1])
+        struct.point_to(key=key, value=value, affine=affine, norm=norm, table=table)
         return struct
 
     def attention(self, series: Sequence[Tensor], path: Tensor, key: Tensor, out: Tensor, logsum: Tensor) -> Struct:
@@ -194,15 +255,13 @@ class _Problem:
         points, (_, heads, keys, pieces, terms, width) = self.points, series[0].shape
         powers, dropped = path.shape[2], round(self.rule.dropout * 2**BITS)
         nodes, shares = _quadrature(terms + powers - 2)
-        struct = struct_of("attention.c", "Attention")(
-            heads, points.time.shape[1], keys, out.shape[1], pieces, terms, powers, len(nodes), width, width
-        )
-        struct.block, struct.single, struct.cut, struct.seed = BLOCK, SINGLE, CUT, self.seed
+        sizes = (heads, points.time.shape[1], keys, out.shape[1], pieces, terms, powers, len(nodes), width)
+        struct = struct_of("attention.c", "Attention")(*sizes, BLOCK, CUT, self.seed)
         struct.causal, struct.dropped = int(self.rule.causal), dropped
         struct.kept, struct.scale = 2**BITS / max(1, 2**BITS - dropped), self.rule.scale(width)
         struct.node, struct.share = nodes.ctypes.data, shares.ctypes.data
-        struct.point_to(time=points.time, place=points.place, asked=points.asked, target=points.target)
-        struct.point_to(when=points.when, source=points.source, edges=self.edges, length=self.lengths)
+        struct.point_to(time=points.time, piece=points.piece, place=points.place, asked=points.asked)
+        struct.point_to(target=points.target, asking=points.asking, edges=self.edges, length=self.lengths)
         struct.point_to(series=series[0], values=series[1], path=path, key=key, out=out, logsum=logsum)
         return struct
 
@@ -221,9 +280,9 @@ class _Attention(torch.autograd.Function):
         path, k, v, affine = (x.contiguous() for x in (path, k, v, affine))
         given = (k, v, affine, None if norm is None else norm.contiguous())
         series, tables, owner = _solve(problem, given, keep=any(ctx.needs_input_grad))
-        batch, keys, width = k.shape
-        rows = keys if problem.points.asked is None else problem.points.asked.shape[1]
-        out, logsum = k.new_empty(batch, rows, width), k.new_empty(batch, problem.heads, rows)
+        batch, _, width = k.shape
+        rows = problem.points.asked.shape[1]
+        out, logsum = k.new_zeros(batch, rows, width), k.new_empty(batch, problem.heads, rows)
         _run("attention_forward", problem.attention(series, path, k, out, logsum), series[0])
         ctx.problem, ctx.owner = problem, owner
         ctx.save_for_backward(path, *given, *series, out, logsum, *tables)
@@ -234,7 +293,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, g_out: Tensor) -> tuple[Tensor | None, ...]:
         path, k, v, affine, norm, key_series, value_series, out, logsum, *tables = saved(ctx)
         problem, series, g_out = ctx.problem, (key_series, value_series), g_out.contiguous()
-        g_path, g_own, g_keys, g_values = (torch.empty_like(x) for x in (path, k, *series))
+        g_path, g_own, g_keys, g_values = (torch.zeros_like(x) for x in (path, k, *series))
         struct = problem.attention(series, path, k, out, logsum)
         struct.point_to(g_out=g_out, g_series=g_keys, g_values=g_values, g_path=g_path, g_key=g_own)
         _run("attention_backward", struct, key_series)
@@ -284,7 +343,7 @@ def _solve(
     coarse: np.ndarray = np.ones(batch, dtype=bool)
     for number, level in enumerate(problem.levels):
         if keep:
-            tables.append(k.new_empty(2, 2 * batch * obs, pieces * (level.nodes - 1) + 2, width))
+            tables.append(k.new_empty(2 * batch * obs, pieces * (level.nodes - 1) + 2, 2, width))
         made = k.new_empty if items is None else k.new_zeros
         before, series = series, made(2, batch, problem.heads, obs, pieces, 2 * level.nodes, width // problem.heads)
         if number:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -72,14 +72,23 @@ class PiecewisePolynomial:
         """The coefficients of each of the given cells, by power."""
         return list(pick_rows(self.coefficients, cell).unbind(2))
 
-    def refined(self, points: Float[Tensor, "batch points"]) -> PiecewisePolynomial:
+    def refined(
+        self,
+        points: Float[Tensor, "batch points"],
+        cells: tuple[Int[Tensor, "batch points"], Bool[Tensor, "batch points"]] | None = None,
+    ) -> PiecewisePolynomial:
         """The same path with a cell from each of the points to the next: they do not decrease, and include the knots.
 
-        On the part ``s = a + w u`` of a cell the coefficients are ``w^j Σ_k binomial(k, j) a^(k-j) c_k``.
+        On the part ``s = a + w u`` of a cell the coefficients are ``w^j Σ_k binomial(k, j) a^(k-j) c_k``. ``cells``:
+        numbers of the cells, for points in any order, and where the path is held at the cell's first value instead.
         """
-        cell, begin = self.locate(points.to(self.knots.dtype))
-        following = torch.cat([points[:, 1:], points[:, -1:]], dim=1).to(self.knots.dtype)
-        part = self.local(following, cell) - begin
+        points = points.to(self.knots.dtype)
+        following = torch.cat([points[:, 1:], points[:, -1:]], dim=1)
+        cell = self.locate(points)[0] if cells is None else cells[0]
+        begin, end = self.local(points, cell), self.local(following, cell)
+        if cells is not None:
+            begin, end = (x.masked_fill(cells[1], 0.0) for x in (begin, end))
+        part = end - begin
         begin, part = (x.to(self.coefficients.dtype).unsqueeze(-1) for x in (begin, part))
         terms = self._terms(cell)
         for done in range(len(terms) - 1):

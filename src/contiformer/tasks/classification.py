@@ -16,7 +16,7 @@ from contiformer.tasks.augmentation import Augmentation
 from contiformer.tasks.base import Judged, SeriesTask, series_weights
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooling import PooledHead, PoolingKind
-from contiformer.tasks.scores import classification_scores
+from contiformer.tasks.scores import best_temperature, classification_scores
 
 
 class Classification(SeriesTask):
@@ -97,17 +97,8 @@ class Classification(SeriesTask):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """The most probable temperature, given a normal law of its logarithm around 0."""
-        from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # noqa: PLC0415 - start-up time
-
+        """Set the temperature by the validation series."""
         self.eval()
         parts = [(self(moved), moved.label) for moved in (batch.to(self.device) for batch in batches)]
         logits, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts if y is not None])
-
-        def cost(log_temperature: float) -> float:
-            # as if half of an e-fold were the usual change: few series must not turn into certainty
-            doubt = 2 * log_temperature**2 / len(labels)
-            return float(cross_entropy(logits.double() / np.exp(log_temperature), labels)) + doubt
-
-        found = minimize_scalar(cost, bounds=(-4.0, 4.0), method="bounded", options={"xatol": 1e-7})
-        self.temperature.fill_(float(np.exp(found.x)))
+        self.temperature.fill_(best_temperature(logits, labels))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from contiformer.tasks.augmentation import Augmentation
 from contiformer.tasks.base import Judged, SeriesTask, series_weights
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooling import PooledHead, PoolingKind
-from contiformer.tasks.scores import error_scores
+from contiformer.tasks.scores import regression_scores
 
 
 class Regression(SeriesTask):
@@ -86,7 +85,4 @@ class Regression(SeriesTask):
 
     def metrics(self, judged: Judged) -> dict[str, float]:
         """MSE, RMSE, MAE and R²."""
-        miss, label = judged["miss"].astype(np.float64), judged["label"].astype(np.float64)
-        scores = error_scores(miss**2, np.abs(miss), np.ones_like(miss))
-        spread = float(((label - label.mean()) ** 2).sum())
-        return scores | {"r2": 1 - float((miss**2).sum()) / spread if spread > 0 else 0.0}
+        return regression_scores(judged["miss"], judged["label"])

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 #: Bins of equal size in confidence, for the calibration error.
 BINS = 15
@@ -46,3 +48,24 @@ def error_scores(squares: NDArray[Any], absolutes: NDArray[Any], counts: NDArray
         return {"mse": math.nan, "rmse": math.nan, "mae": math.nan}
     mse = float(squares.sum()) / n
     return {"mse": mse, "rmse": mse**0.5, "mae": float(absolutes.sum()) / n}
+
+
+def regression_scores(miss: Float[np.ndarray, " n"], label: Float[np.ndarray, " n"]) -> dict[str, float]:
+    """MSE, RMSE, MAE and R² of one number for each series."""
+    miss, label = miss.astype(np.float64), label.astype(np.float64)
+    spread = float(((label - label.mean()) ** 2).sum())
+    r2 = 1 - float((miss**2).sum()) / spread if spread > 0 else 0.0
+    return error_scores(miss**2, np.abs(miss), np.ones_like(miss)) | {"r2": r2}
+
+
+def best_temperature(logits: Float[Tensor, "n classes"], labels: Int[Tensor, " n"]) -> float:
+    """The most probable temperature of the logits, given a normal law of its logarithm around 0."""
+    from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # noqa: PLC0415 - start-up time
+
+    def cost(log_temperature: float) -> float:
+        # as if half of an e-fold were the usual change: few series must not turn into certainty
+        doubt = 2 * log_temperature**2 / len(labels)
+        return float(cross_entropy(logits.double() / np.exp(log_temperature), labels)) + doubt
+
+    found = minimize_scalar(cost, bounds=(-4.0, 4.0), method="bounded", options={"xatol": 1e-7})
+    return float(np.exp(found.x))

@@ -130,7 +130,7 @@ export class Report {
   confusion(counts) {
     const names = (this.model.classes ?? this.model.types).map(String);
     const clickable = this.model.task === "classification";
-    const head = el("tr", {}, el("th", {}, "true ↓ said →"), ...names.map((name) => el("th", { title: name }, name)));
+    const head = el("tr", {}, el("th", {}, "actual ↓ predicted →"), ...names.map((name) => el("th", { title: name }, name)));
     const rows = counts.map((row, i) => {
       const total = Math.max(1, row.reduce((a, b) => a + b, 0));
       return el("tr", {}, el("th", { title: names[i] }, names[i]), ...row.map((count, j) => {

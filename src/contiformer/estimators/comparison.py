@@ -1,0 +1,325 @@
+"""Cross-validated comparison of models on the user's data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contiformer.data.conversion import plain
+from contiformer.data.errors import DataError
+from contiformer.data.files import read_text, write_text
+from contiformer.data.series_set import SeriesSet
+from contiformer.estimators.base import columns_of
+from contiformer.estimators.blend import KINDS, Task, new_member, outputs_of
+from contiformer.tasks.scores import classification_scores, regression_scores
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+#: Models that are compared by default, the quickest first: what a time budget leaves out are the slow ones.
+MODELS = ("boosting", "rocket", "contiformer", "gru_d", "mtan", "transformer")
+#: Resamplings of the series for intervals, and their level.
+RESAMPLINGS, LEVEL = 200, 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of one model.
+
+    Attributes:
+        model: its name.
+        metrics: over the out-of-fold predictions of all series that it was asked for.
+        low, high: the 95 % interval of the main metric.
+        behind, behind_low, behind_high: how much it is worse than the best model, and the interval of this paired
+            difference over the same series; 0 for the best.
+        seconds: of a training and the predictions for a fold, on average.
+        memory: the most that a training took beyond what the process had, in MB; None where the system does not say.
+        folds: how many of them it was trained for.
+    """
+
+    model: str
+    metrics: dict[str, float]
+    low: float
+    high: float
+    behind: float
+    behind_low: float
+    behind_high: float
+    seconds: float
+    memory: float | None
+    folds: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of :func:`compare`: ``print`` it, or see ``rows``, ``recommendation`` and ``plot``."""
+
+    task: Task
+    metric: str
+    folds: int
+    series: int
+    rows: tuple[Row, ...]
+    #: Models that the time budget left out.
+    left_out: tuple[str, ...] = ()
+
+    def recommendation(self) -> str:
+        """The quickest model that is not surely worse than the best, in a sentence."""
+        best = self.rows[0]
+        level = [row for row in self.rows if row.behind_low <= 0]
+        quickest = min(level, key=lambda row: row.seconds)
+        if quickest is best:
+            others = [row for row in level if row is not best]
+            listed = ", ".join(row.model for row in others)
+            also = f"; {listed} cannot be told from it, but took longer" if others else ""
+            return f"Use {best.model}: the best {self.metric} here ({best.metrics[self.metric]:.4g}){also}."
+        times = best.seconds / max(quickest.seconds, 1e-9)
+        return (
+            f"Use {quickest.model}: as good as {best.model} here as far as {self.series:,} series can tell "
+            f"({self.metric} {quickest.metrics[self.metric]:.4g} against {best.metrics[self.metric]:.4g}, behind by "
+            f"{quickest.behind:.2g}, 95 % interval {quickest.behind_low:.2g} to {quickest.behind_high:.2g}), and "
+            f"{times:,.{0 if times >= 10 else 1}f} times faster."
+        )
+
+    def table(self) -> Table:
+        """For rich."""
+        from rich.markup import escape  # noqa: PLC0415 - rich is not needed to compute
+        from rich.table import Table  # noqa: PLC0415
+
+        title = f"{self.task}, {self.series:,} series, {self.folds} folds"
+        heads = ("model", self.metric, "95 %", "behind the best", "95 %")
+        others = [name for name in self.rows[0].metrics if name != self.metric]
+        table = Table(*heads, *others, "seconds", "MB", "folds", title=title, title_justify="left")
+        for row in self.rows:
+            interval, gap = f"{row.low:.4g} to {row.high:.4g}", f"{row.behind_low:.2g} to {row.behind_high:.2g}"
+            best = row is self.rows[0]
+            figures = (f"{row.metrics[self.metric]:.4g}", interval, "" if best else f"{row.behind:.2g}")
+            memory = "" if row.memory is None else f"{row.memory:.0f}"
+            shown = [f"{row.metrics[name]:.4g}" if name in row.metrics else "" for name in others]
+            ends = (f"{row.seconds:.3g}", memory, str(row.folds))
+            table.add_row(escape(row.model), *figures, "" if best else gap, *shown, *ends)
+        return table
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "recommendation": self.recommendation()}
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the main metric with its intervals, and the seconds, as a PNG; needs matplotlib."""
+        from contiformer.plots.figures import BLUE, GREY, new_figure, quiet, save  # noqa: PLC0415
+
+        figure = new_figure(9.0, 1.0 + 0.35 * len(self.rows))
+        left, right = figure.subplots(1, 2, sharey=True)
+        places = np.arange(len(self.rows))[::-1]
+        for place, row in zip(places, self.rows, strict=True):
+            value = row.metrics[self.metric]
+            left.plot([row.low, row.high], [place, place], color=GREY, linewidth=3)
+            left.plot(value, place, "o", color=BLUE)
+        left.set_yticks(places, [row.model[:40] for row in self.rows], fontsize=8)
+        left.set_xlabel(f"{self.metric}, 95 % interval")
+        right.barh(places, [row.seconds for row in self.rows], color=BLUE, height=0.5)
+        right.set(xscale="log", xlabel="seconds for a fold")
+        for axes in (left, right):
+            quiet(axes)
+        return save(figure, Path(path))
+
+    def __str__(self) -> str:
+        from rich.console import Console  # noqa: PLC0415
+
+        console = Console(width=140, highlight=False)
+        with console.capture() as found:
+            console.print(self.table())
+        late = f"\nNot compared, for want of time: {', '.join(self.left_out)}." if self.left_out else ""
+        return f"{found.get()}\n{self.recommendation()}{late}"
+
+
+def compare(
+    X: Any,
+    y: Any = None,
+    *,
+    task: Task = "classification",
+    models: Sequence[Any] = MODELS,
+    folds: int = 5,
+    metric: str | None = None,
+    time_budget: float | None = None,
+    run_dir: str | Path | None = None,
+    progress: Callable[[str], None] | None = None,
+    seed: int = 0,
+    **columns: Any,
+) -> Comparison:
+    """Compare models by cross-validation on your own data.
+
+    Args:
+        X, y: series with a class or a number each, as in :meth:`Classifier.fit`.
+        task: "classification" or "regression".
+        models: names of backbones and baselines, or estimators, whose parameters are used.
+        folds: of the cross-validation; every series is predicted once by a model that has not seen it.
+        metric: to compare by; None: AUROC of two classes, accuracy of more, RMSE of numbers.
+        time_budget: seconds after which no further training is begun. Models are trained fold by fold, so that all
+            have as many folds as there is time for.
+        run_dir: folder for the predictions of each training; a comparison that was stopped goes on from there.
+        progress: called with a line for each training.
+        seed: of the folds.
+        **columns: roles of the columns of a DataFrame, as in :meth:`Classifier.fit`.
+
+    Example:
+        >>> from contiformer import compare
+        >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in range(-20, 20)]
+        >>> found = compare(X, [n > 0 for n in range(-20, 20)], models=["rocket", "boosting"], folds=2)
+        >>> sorted(row.model for row in found.rows), found.metric
+        (['boosting', 'rocket'], 'auroc')
+    """
+    names = [model if isinstance(model, str) else repr(model) for model in models]
+    if task not in KINDS:
+        raise ValueError(f"task must be 'classification' or 'regression', got {task!r}")
+    if len(set(names)) < len(names) or not names:
+        raise ValueError("models must be one or more different ones")
+    first = new_member(models[0], task)
+    data = first._prepare(first._parse(X, y, columns_of(**columns), None)[0])
+    if data.schema.targets:
+        raise DataError("models are compared by one answer for each series", remedy="give y, or the column label")
+    pairs = data.k_fold(min(folds, len(data)), seed=seed, stratify=task == "classification")
+    cells = _Cells(None if run_dir is None else Path(run_dir), _fingerprint(data, task, folds, seed))
+    started = time.perf_counter()
+    done: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for number, (rest, fold) in enumerate(pairs):
+        for model, name in zip(models, names, strict=True):
+            cell = cells.read(name, number)
+            if cell is None:
+                # the first one is always trained: no table without a row
+                if time_budget is not None and time.perf_counter() - started > time_budget and any(done.values()):
+                    continue
+                cell = _trained(new_member(model, task), rest, fold, data)
+                cells.write(name, number, cell)
+            if progress is not None:
+                progress(f"fold {number + 1} of {len(pairs)}, {name}: {cell['seconds']:.3g} s")
+            done[name].append({**cell, "fold": number})
+    return _summary(data, task, metric, done, [fold for _, fold in pairs])
+
+
+def _trained(model: Any, rest: SeriesSet, fold: SeriesSet, data: SeriesSet) -> dict[str, Any]:
+    """Predictions for a fold, seconds, and memory."""
+    before = _reset_peak()
+    started = time.perf_counter()
+    said = outputs_of(model.fit(rest).require_complete(), fold, data.classes)
+    seconds = time.perf_counter() - started
+    peak = _memory("VmHWM")
+    taken = None if before is None or peak is None else max(0.0, peak - before)
+    return {"said": said.tolist(), "seconds": seconds, "memory": taken}
+
+
+def _memory(name: str) -> float | None:
+    """A figure of this process in MB, as Linux tells it."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) / 1024
+    return None
+
+
+def _reset_peak() -> float | None:
+    """Let the peak of the memory start anew; what there is now."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return None
+    return _memory("VmRSS")
+
+
+class _Cells:
+    """Outcomes of trainings as JSON files of a folder."""
+
+    def __init__(self, folder: Path | None, fingerprint: str) -> None:
+        self.folder = None if folder is None else folder / "cells"
+        if self.folder is None or folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "comparison.json"
+        if not path.is_file():
+            write_text(path, json.dumps({"fingerprint": fingerprint}))
+        elif json.loads(read_text(path)).get("fingerprint") != fingerprint:
+            problem = "a comparison of other data, or with other folds, was begun here"
+            raise DataError(problem, file=folder, remedy="give another folder")
+
+    def _path(self, name: str, fold: int) -> Path | None:
+        key = hashlib.sha256(name.encode()).hexdigest()[:12]
+        return None if self.folder is None else self.folder / f"{key}-fold{fold}.json"
+
+    def read(self, name: str, fold: int) -> dict[str, Any] | None:
+        path = self._path(name, fold)
+        if path is None or not path.is_file():
+            return None
+        found: dict[str, Any] = json.loads(read_text(path))
+        return found
+
+    def write(self, name: str, fold: int, cell: dict[str, Any]) -> None:
+        path = self._path(name, fold)
+        if path is not None:
+            write_text(path, json.dumps({"model": name, **cell}, default=plain))
+
+
+def _fingerprint(data: SeriesSet, task: str, folds: int, seed: int) -> str:
+    found = hashlib.sha256(json.dumps([task, folds, seed, data.channels, data.ids, data.labels], default=str).encode())
+    for one in data:
+        found.update(one.times.tobytes())
+        found.update(np.ascontiguousarray(one.values).tobytes())
+    return found.hexdigest()
+
+
+def _summary(
+    data: SeriesSet, task: Task, metric: str | None, done: dict[str, list[dict[str, Any]]], folds: list[SeriesSet]
+) -> Comparison:
+    """Metrics, and intervals by resampling series: the same resamplings for all models, so differences are paired."""
+    number: dict[Any, Any] = {label: n for n, label in enumerate(data.classes or ())}
+    labels = [np.array([number.get(one.label, one.label) for one in fold]) for fold in folds]
+    common = min(len(cells) for cells in done.values() if cells)
+
+    def scores(said: NDArray[np.float64], truth: NDArray[Any]) -> dict[str, float]:
+        if task == "classification":
+            return classification_scores(said, truth)
+        return regression_scores(said[:, 0] - truth, truth)
+
+    said = {name: [np.array(cell["said"]) for cell in cells] for name, cells in done.items() if cells}
+    truth = {name: np.concatenate([labels[cell["fold"]] for cell in done[name]]) for name in said}
+    every = {name: scores(np.concatenate(parts), truth[name]) for name, parts in said.items()}
+    first = next(iter(every.values()))
+    chosen = metric or ("rmse" if task == "regression" else "auroc" if "auroc" in first else "accuracy")
+    if chosen not in first:
+        raise ValueError(f"metric must be one of {', '.join(first)}, got {chosen!r}")
+    larger = chosen in ("accuracy", "auroc", "average_precision", "r2")
+    # differences are of the folds that all models have
+    shared = {name: np.concatenate(parts[:common]) for name, parts in said.items()}
+    known = np.concatenate(labels[:common])
+    random = np.random.default_rng(0)
+    draws: dict[str, list[float]] = {name: [] for name in said}
+    for _ in range(RESAMPLINGS):
+        rows = random.integers(len(known), size=len(known))
+        found = {name: scores(one[rows], known[rows]).get(chosen) for name, one in shared.items()}
+        if None not in found.values():
+            for name, value in found.items():
+                draws[name].append(float(value))  # type: ignore[arg-type]
+    sign = 1.0 if larger else -1.0
+    order = sorted(said, key=lambda name: -sign * scores(shared[name], known)[chosen])
+    edges = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    best = np.array(draws[order[0]])
+    rows_: list[Row] = []
+    for name in order:
+        own, cells = np.array(draws[name]), done[name]
+        gap = sign * (best - own)
+        low, high, gap_low, gap_high = (float(x) for pair in (own, gap) for x in np.quantile(pair, edges))
+        behind = sign * (scores(shared[order[0]], known)[chosen] - scores(shared[name], known)[chosen])
+        memory = [cell["memory"] for cell in cells if cell["memory"] is not None]
+        seconds = float(np.mean([cell["seconds"] for cell in cells]))
+        most = max(memory) if memory else None
+        rows_.append(Row(name, every[name], low, high, behind, gap_low, gap_high, seconds, most, len(cells)))
+    late = tuple(name for name, cells in done.items() if not cells)
+    return Comparison(task, chosen, len(folds), len(data), tuple(rows_), late)

@@ -1,0 +1,151 @@
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from contiformer import Blend, Classifier, Regressor, compare
+from contiformer.data import DataError, Series, SeriesSet
+from tests.estimators.test_baselines import problem
+
+SMALL = [
+    Classifier(backbone="boosting", backbone_options={"max_iter": 15}),
+    Classifier(backbone="rocket", backbone_options={"points": 32, "thresholds": 1}),
+]
+NUMBERS = [Regressor(backbone=one.backbone, backbone_options=one.backbone_options) for one in SMALL]
+
+
+@pytest.fixture(scope="module")
+def blend():
+    return Blend(SMALL, folds=2).fit(problem(90, classes=2))
+
+
+def test_blend_is_at_least_as_good_as_its_members_out_of_fold(blend):
+    whole = blend.metrics_["validation"]["loss"]
+    # drawn to equal weights, it may lose a little
+    assert whole < min(one["loss"] for one in blend.metrics_["members"].values()) + 0.02
+    assert min(blend.weights_) >= 0
+    assert sum(blend.weights_) == pytest.approx(1)
+
+
+def test_saved_blend_answers_the_same(blend, tmp_path):
+    new = problem(30, classes=2, seed=1)
+    blend.save(tmp_path)
+    again = Blend.load(tmp_path)
+    np.testing.assert_array_equal(again.predict_proba(new), blend.predict_proba(new))
+    assert again.evaluate(new) == blend.evaluate(new)
+    assert again.score(new) == pytest.approx(blend.evaluate(new)["accuracy"])
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"weights": [2.0, -1.0]}))
+    with pytest.raises(DataError, match="damaged"):
+        Blend.load(tmp_path)
+    with pytest.raises(DataError, match="Classifier is saved here"):
+        Blend.load(tmp_path / "member0")
+
+
+def test_useless_member_gets_little_weight():
+    rng = np.random.default_rng(0)
+    data = problem(200, classes=2)
+    useless = Classifier(backbone="boosting", backbone_options={"max_iter": 1, "learning_rate": 1e-6})
+    blend = Blend([SMALL[0], useless], folds=2)
+    labels = np.array(data.labels)
+    good = np.where(np.eye(2)[labels] > 0, 0.9, 0.1)
+    bad = rng.dirichlet([1, 1], len(labels))
+    blend._find_weights(np.stack([good, bad]), labels, np.ones(len(labels)))
+    assert blend.weights_[0] > 0.9
+
+
+def test_equal_members_share_the_weight():
+    labels = np.arange(40) % 2
+    said = np.where(np.eye(2)[labels] > 0, 0.8, 0.2)
+    blend = Blend(SMALL)
+    blend._find_weights(np.stack([said, said]), labels, np.ones(40))
+    assert blend.weights_ == pytest.approx([0.5, 0.5], abs=0.02)
+
+
+def test_blend_of_regressors(tmp_path):
+    data, new = problem(90), problem(60, seed=1)
+    blend = Blend(NUMBERS, task="regression", folds=2).fit(list(data), [10.0 * one.label for one in data])
+    truth = [10.0 * one.label for one in new]
+    assert blend.evaluate(list(new), truth)["r2"] > 0.4
+    assert blend.score(list(new), truth) == pytest.approx(blend.evaluate(list(new), truth)["r2"])
+    blend.save(tmp_path)
+    np.testing.assert_array_equal(Blend.load(tmp_path).predict(list(new)), blend.predict(list(new)))
+    with pytest.raises(AttributeError, match="numbers"):
+        blend.predict_proba(list(new))
+
+
+def test_blend_reads_frames():
+    rows = [(one.id, t, *v) for one in problem(40, classes=2) for t, v in zip(one.times, one.values, strict=True)]
+    frame = pl.DataFrame(rows, schema=["who", "when", "a", "b"], orient="row")
+    labels = {one.id: "yes" if one.label else "no" for one in problem(40, classes=2)}
+    blend = Blend(SMALL, folds=2).fit(frame, labels, id="who", time="when")
+    assert blend.predict_proba(frame).columns == ["who", "no", "yes"]
+
+
+def test_wrong_use_is_refused():
+    with pytest.raises(NotFittedError):
+        Blend(SMALL).predict(problem(10))
+    with pytest.raises(ValueError, match="task"):
+        Blend(SMALL, task="events")
+    with pytest.raises(ValueError, match="members"):
+        Blend([])
+    with pytest.raises(ValueError, match="members must be names"):
+        Blend(NUMBERS).fit(problem(10))
+
+
+def test_rare_class_may_be_missing_in_a_fold():
+    rare = problem(40, classes=2)
+    data = SeriesSet([*rare, Series.of([0.0, 1.0], [[9.0, 9.0], [9.0, 9.0]], label=2)], classes=(0, 1, 2))
+    assert Blend(SMALL, folds=2).fit(data).predict_proba(data).shape == (41, 3)
+
+
+# Comparison
+
+
+def test_comparison_resumes_and_recommends(tmp_path):
+    data = problem(80, classes=2)
+    said = []
+    found = compare(data, models=SMALL, folds=2, run_dir=tmp_path, progress=said.append)
+    assert len(said) == 4
+    assert found.metric == "auroc"
+    best, other = found.rows
+    assert best.behind == 0
+    assert best.behind_low == best.behind_high == 0
+    assert other.behind >= 0
+    assert other.behind_low <= other.behind <= other.behind_high
+    assert all(row.low <= row.metrics["auroc"] <= row.high for row in found.rows)
+    assert found.recommendation().startswith("Use ")
+    assert "folds" in str(found)
+    cells = sorted((tmp_path / "cells").iterdir())
+    before = [path.stat().st_mtime_ns for path in cells]
+    cells[0].unlink()
+    again = compare(data, models=SMALL, folds=2, run_dir=tmp_path)
+    assert [path.stat().st_mtime_ns for path in cells[1:]] == before[1:]
+    assert cells[0].is_file()
+    assert {row.model: row.metrics for row in again.rows} == {row.model: row.metrics for row in found.rows}
+    with pytest.raises(DataError, match="other data"):
+        compare(problem(60, classes=2), models=SMALL, folds=2, run_dir=tmp_path)
+
+
+def test_comparison_keeps_to_its_time_budget():
+    found = compare(problem(60), models=SMALL, folds=2, time_budget=0.0)
+    assert [row.folds for row in found.rows] == [1]
+    assert len(found.left_out) == 1
+    assert found.metric == "accuracy"
+
+
+def test_comparison_of_regressors_and_its_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    data = problem(60)
+    found = compare(list(data), [float(one.label) for one in data], task="regression", models=NUMBERS, folds=2)
+    assert found.metric == "rmse"
+    assert found.rows[0].metrics["rmse"] <= found.rows[1].metrics["rmse"]
+    assert found.plot(tmp_path / "picture.png").stat().st_size > 1000
+    assert json.loads(json.dumps(found.to_dict()))["recommendation"]
+
+
+def test_comparison_refuses_unknown_metrics():
+    with pytest.raises(ValueError, match="metric must be one of"):
+        compare(problem(40), models=SMALL[:1], folds=2, metric="elegance")
