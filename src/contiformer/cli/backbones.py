@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contiformer.backbones import BACKBONES, make_backbone
+from contiformer.tasks.baselines import BASELINES
 
 #: Columns below which papers come after the table, and a width at which nothing wraps.
 NARROW, UNBOUNDED = 150, 500
@@ -36,6 +37,7 @@ def backbones(as_json: bool) -> None:
     if narrow:
         for row in rows:
             console.print(f"{row['name']}: {row['citation']}", style="dim")
+    console.print(f"Baselines, fitted in seconds without a training loop: {', '.join(BASELINES)}", style="dim")
 
 
 def described() -> list[dict[str, Any]]:

@@ -28,6 +28,8 @@ KERNELS = tuple(combinations(range(TAPS), 3))
 FEWEST, MOST, DILATIONS = 64, 384, 12
 #: Features, and how many of them with more series than ``MANY``, where a ridge takes the cube of their number.
 FEATURES, FEWER, MANY = 10_000, 3_000, 3_000
+#: Weights of the block of summary statistics that are tried.
+BLOCK_WEIGHTS = (0.0, 0.3, 1.0)
 #: Training series whose convolutions the thresholds are quantiles of.
 EXAMPLES = 64
 #: A convolution is above a threshold if it is by so much: more than float32 rounds.
@@ -42,8 +44,8 @@ class Rocket(Baseline):
     A path is the straight lines between a channel's own observations, read at equal steps of the series' span, so that
     kernels are dilated in time; there is no grid in the data. A feature is the share of the time at which the
     convolution with a random kernel over random channels is above a threshold. Kernels see the path, its first
-    differences and, where channels are missing at some points, the time since each was observed; then the ridge also
-    has the summary statistics.
+    differences and, where channels are missing at some points, the time since each was observed. The ridge also has the
+    summary statistics, with one of a few weights, the one with the least leave-one-out error.
 
     Args:
         points: equal steps of a path.
@@ -68,8 +70,7 @@ class Rocket(Baseline):
         inputs = self.channels * (2 if gaps else 1)
         count = (2, len(self.dilations), len(KERNELS))
         width = 2 * len(self.dilations) * len(KERNELS) * thresholds
-        if gaps or self.static:
-            width += len(STATISTICS) * self.channels + 2 + self.static
+        width += len(STATISTICS) * self.channels + 2 + self.static
         self.register_buffer("channel_masks", torch.zeros(*count, inputs))
         self.register_buffer("biases", torch.zeros(*count, thresholds))
         self.register_buffer("spread", torch.ones(inputs))
@@ -121,15 +122,14 @@ class Rocket(Baseline):
 
     @torch.no_grad()
     def features(self, batch: Batch) -> Float[Tensor, "batch features"]:
-        """Shares of the time above each threshold, and the summary statistics where there are any."""
+        """Shares of the time above each threshold, and the summary statistics."""
         parts = []
         for kind, k, out, reach in self._convolutions(batch):
             inner = out[:, 1::2, reach : out.shape[-1] - reach]
             # every other kernel counts only where it lies within the series
             for own, biases in ((out[:, ::2], self.biases[kind, k, ::2]), (inner, self.biases[kind, k, 1::2])):
                 parts += [(own > bias[:, None]).float().mean(-1) for bias in biases.unbind(-1)]
-        if self.gaps or self.static:
-            parts.append(statistics_of(batch))
+        parts.append(statistics_of(batch))
         return torch.cat(parts, dim=1)
 
     # Fitting
@@ -141,9 +141,15 @@ class Rocket(Baseline):
         held, truth, weight = self.table(validation)
         if refit:
             x, y, w = (np.concatenate(pair) for pair in ((x, held), (y, truth), (w, weight)))
-        self._standardize(x, w)
         targets = y[:, None] if self.classes is None else np.where(np.arange(self.classes) == y[:, None], 1.0, -1.0)
-        slopes, intercept, left_out = fit_ridge(self._standard(x), targets, w)
+        errors = []
+        # with many series a ridge takes long, and has little to gain from leaving statistics out
+        for block in BLOCK_WEIGHTS if len(x) <= MANY else BLOCK_WEIGHTS[-1:]:
+            self._standardize(x, w, block)
+            fitted = fit_ridge(self._standard(x), targets, w)
+            errors.append((float(w @ ((fitted[2] - targets) ** 2).sum(1)), block, fitted))
+        _, block, (slopes, intercept, left_out) = min(errors, key=lambda one: one[0])
+        self._standardize(x, w, block)
         self.slopes.copy_(torch.from_numpy(slopes))
         self.intercept.copy_(torch.from_numpy(intercept))
         used = w > 0
@@ -175,16 +181,15 @@ class Rocket(Baseline):
             # where a path is constant its convolution is 0 but for rounding, which must not count
             self.biases[kind, k] = own.gather(1, place.to(own.device)) + MARGIN
 
-    def _standardize(self, x: NDArray[Any], w: NDArray[np.float64]) -> None:
-        """Set the statistics that features are standardised by; those of a block add up to the same variance."""
+    def _standardize(self, x: NDArray[Any], w: NDArray[np.float64], block: float) -> None:
+        """Set what features are standardised by; with a ``block`` of 1 summary statistics have as much variance."""
         known, share = np.where(np.isnan(x), 0.0, x), np.where(np.isnan(x), 0.0, (w / w.sum())[:, None])
         total = np.maximum(share.sum(0), 1e-12)
         mean = (known * share).sum(0) / total
         std = np.sqrt(((known - mean) ** 2 * share).sum(0) / total)
         std[std < 1e-6] = np.inf
         shares = self.biases.numel()
-        if len(mean) > shares:
-            std[shares:] *= np.sqrt((len(mean) - shares) / shares)
+        std[shares:] *= np.sqrt((len(mean) - shares) / shares) / block if block else np.inf
         self.centre.copy_(torch.from_numpy(mean))
         self.scale.copy_(torch.from_numpy(std))
 
