@@ -122,3 +122,21 @@ def test_only_trajectories_that_need_it_are_refined(masked, monkeypatch):
     assert largest(out - exact) < 1e-3 * largest(exact)
     for one, other in zip(gradients, torch.autograd.grad(exact.square().sum(), [x, *module.parameters()]), strict=True):
         assert largest(one - other) < 2e-2 * largest(other) + 1e-4
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_query_at_an_observation_next_to_an_edge_of_pieces(causal):
+    """The middle of the window, an edge, is rounded to one side or the other of an observation that is asked about."""
+    torch.manual_seed(0)
+    module = ContinuousAttention(8, 1, causal=causal)
+    x = torch.randn(200, 8, 8)
+    times = (0.55 + 0.4 * torch.rand(200, 8, dtype=torch.float64)).sort(1).values
+    first = torch.full_like(times[:, :1], -0.02)
+    ulps = torch.randint(-2, 3, (200, 1)).double()
+    last = (2 * times[:, 4:5] - first) * (1 + torch.finfo(times.dtype).eps * ulps)
+    queries = torch.cat([first, times[:, 4:5], last], 1)
+    with torch.no_grad():
+        found = module(x, times, queries)
+        with use_kernels(False):
+            expected = module(x, times, queries)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

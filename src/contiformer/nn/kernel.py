@@ -137,10 +137,10 @@ def _in_order(asked: Int[Tensor, "batch rows"]) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _pieces_of(time: Float[Tensor, "batch points"], pieces: Pieces) -> Int[Tensor, "batch points"]:
-    """The piece of the cell behind each point."""
+    """The piece of the cell behind each point: that of its earlier end, as edges are points, too."""
     if pieces.count == 1:
         return torch.zeros_like(time, dtype=torch.int32)
-    return pieces.locate((time + torch.cat([time[:, 1:], time[:, -1:]], 1)) / 2).int()
+    return pieces.locate(torch.minimum(time, torch.cat([time[:, 1:], time[:, -1:]], 1))).int()
 
 
 @lru_cache(maxsize=64)
