@@ -90,22 +90,24 @@ class Comparison:
         )
 
     def table(self) -> Table:
-        """For rich."""
+        """For rich: the metric that models are compared by; ``rows`` have the others."""
         from rich.markup import escape  # noqa: PLC0415 - rich is not needed to compute
         from rich.table import Table  # noqa: PLC0415
 
         title = f"{self.task}, {self.series:,} series, {self.folds} folds"
-        heads = ("model", self.metric, "95 %", "behind the best", "95 %")
-        others = [name for name in self.rows[0].metrics if name != self.metric]
-        table = Table(*heads, *others, "seconds", "MB", "folds", title=title, title_justify="left")
+        table = Table(title=title, title_justify="left")
+        # names are typed again, and must not be cut
+        table.add_column("model", no_wrap=True)
+        for head in (self.metric, "95 %", "behind", "95 %", "seconds", "MB"):
+            table.add_column(head)
         for row in self.rows:
-            interval, gap = f"{row.low:.4g} to {row.high:.4g}", f"{row.behind_low:.2g} to {row.behind_high:.2g}"
-            best = row is self.rows[0]
-            figures = (f"{row.metrics[self.metric]:.4g}", interval, "" if best else f"{row.behind:.2g}")
+            interval, gap = f"{row.low:.3g} to {row.high:.3g}", f"{row.behind_low:.2g} to {row.behind_high:.2g}"
+            behind = ("", "") if row is self.rows[0] else (f"{row.behind:.2g}", gap)
             memory = "" if row.memory is None else f"{row.memory:.0f}"
-            shown = [f"{row.metrics[name]:.4g}" if name in row.metrics else "" for name in others]
-            ends = (f"{row.seconds:.3g}", memory, str(row.folds))
-            table.add_row(escape(row.model), *figures, "" if best else gap, *shown, *ends)
+            name = row.model if row.folds == self.folds else f"{row.model} ({row.folds} folds)"
+            table.add_row(
+                escape(name), f"{row.metrics[self.metric]:.4g}", interval, *behind, f"{row.seconds:.3g}", memory
+            )
         return table
 
     def to_dict(self) -> dict[str, Any]:
