@@ -22,8 +22,8 @@ import contiformer.serving.limits as limits
 from contiformer.serving import answers
 
 class Little(limits.Limits):
-    def __init__(self):
-        super().__init__(queue=4, head_seconds=0.5, body_seconds=0.5, deadline=20)
+    def __init__(self, **given):
+        super().__init__(**given, head_seconds=0.5, body_seconds=0.5)
 
 limits.Limits = Little
 if sys.argv.pop(1) == "slow":
@@ -43,6 +43,7 @@ class Server:
 
     def __init__(self, *words, speed="fast"):
         command = [sys.executable, "-c", PROGRAM, speed, "serve", *map(str, words), "--port", "0"]
+        command += ["--max-queue", "4", "--timeout", "20"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         self.lines = []
