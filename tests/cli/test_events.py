@@ -153,7 +153,10 @@ def test_series_reject_options_of_events(table):
         (("--id", "customr", "--time", "hour"), "no column 'customr'; did you mean 'customer'"),
         (("--id", "customer", "--time", "hours"), "no column 'hours'; did you mean 'hour'"),
         (("--time", "hour", "--type", "what"), "no column 'what'"),
-        (("--id", "customer"), "which column is the time?; pass --time, --id if there are several sequences, --type"),
+        (
+            ("--id", "customer"),
+            "the time column is not named; pass --time, --id if there are several sequences, --type",
+        ),
         (("--time", "product"), "row 2, column 'product': 'tea' is not a time"),
         (("--time", "hour", "--values", "product"), "is not a number"),
     ],

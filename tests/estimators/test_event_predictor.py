@@ -211,7 +211,7 @@ def test_a_stream_gives_the_intensities_of_the_batch(kind, models, X):
 
 def test_a_stream_refuses_invalid_events(models):
     stream = models("hazard").stream()
-    with pytest.raises(DataError, match="nothing has happened yet; append an event first"):
+    with pytest.raises(DataError, match="the stream has no events yet; append an event first"):
         stream.predict_next()
     stream.append(1.0, "1")
     with pytest.raises(DataError, match=r"an event at 0\.5 after a later one"):
@@ -319,7 +319,7 @@ def test_invalid_input_is_refused_with_its_place(change, said, X):
 
 
 def test_invalid_training_data_and_options_are_refused():
-    with pytest.raises(DataError, match="which column is the time"):
+    with pytest.raises(DataError, match="the time column is not named"):
         EventPredictor.from_options(**TINY).fit(_table(_sequences(2)))
     with pytest.raises(DataError, match="no sequence has two events"):
         EventPredictor.from_options(**TINY).fit([([1.0], [0])] * 4)

@@ -195,7 +195,7 @@ def test_missing_and_repeated_columns_are_refused(X, y):
         model.predict(table.drop(columns="hour"))
     with pytest.raises(DataError, match="no column 'kin'; did you mean 'kind'"):
         Classifier.from_options(**TINY).fit(table, label="kin", **ROLES)
-    with pytest.raises(DataError, match="which column is the time"):
+    with pytest.raises(DataError, match="the time column is not named"):
         Classifier.from_options(**TINY).fit(table, id="who", label="kind")
     with pytest.raises(DataError, match=r"values='pH' is one word; pass a list"):
         Classifier.from_options(**TINY).fit(table, id="who", time="hour", values="pH", label="kind")

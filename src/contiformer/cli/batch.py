@@ -167,7 +167,7 @@ def _blocks(
     """The blocks of the input, and what tells whether it has changed."""
     if scorer.columns.time is None:
         remedy = "pass --time, and --id if there are several series"
-        raise DataError("the run does not know which column is the time", remedy=remedy)
+        raise DataError("the run does not say which column is the time", remedy=remedy)
     facts: dict[str, Any]
     if given == STDIN:
         file, digest = _from_stdin(folder)

@@ -177,7 +177,7 @@ def _labels(labels: Sequence[Label | None], classes: Sequence[Label] | None) -> 
     number = {label: n for n, label in enumerate(classes)}
     unknown = [label for label in labels if label not in number]
     if unknown:
-        raise DataError(f"the label {unknown[0]!r} is none of the classes {tuple(classes)}")
+        raise DataError(f"the label {unknown[0]!r} is none of the classes {tuple(classes)}", remedy="add it to classes")
     return torch.tensor([number[label] for label in labels if label is not None])
 
 
@@ -209,7 +209,9 @@ def collate_events(sequences: Sequence[EventSequence]) -> EventBatch:
         raise DataError("a batch of no sequences", remedy="pass at least one")
     bare = sequences[0].features is None
     if any((s.features is None) != bare for s in sequences):
-        raise DataError("some sequences of the batch have features and some do not")
+        raise DataError(
+            "some sequences of the batch have features and some do not", remedy="use NaN for what is unknown"
+        )
     extra = [np.zeros((len(s), 0), np.float32) if s.features is None else s.features for s in sequences]
     times, features, known, lengths = _padded([s.times for s in sequences], extra)
     mask = torch.arange(times.shape[1]) < lengths[:, None]

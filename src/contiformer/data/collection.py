@@ -100,7 +100,7 @@ class Collection(ABC, Generic[T]):
         if isinstance(index, slice):
             return self.select(np.arange(len(self))[index])
         if not -len(self) <= index < len(self):
-            raise IndexError(f"item {index} of a set of {len(self)}")
+            raise IndexError(f"index {index} is out of range for a set of {len(self)}")
         return self._items[index % len(self)]
 
     def __eq__(self, other: object) -> bool:
@@ -137,7 +137,7 @@ class Collection(ABC, Generic[T]):
         index = np.asarray(which if isinstance(which, np.ndarray) else list(which))
         index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
         if index.size and not -len(self) <= index.min() <= index.max() < len(self):
-            raise IndexError(f"positions {index.min()} to {index.max()} in a set of {len(self)}")
+            raise IndexError(f"positions {index.min()} to {index.max()} are out of range for a set of {len(self)}")
         index = index % max(1, len(self))
         if self.lazy:
             chosen = partial(_selected, self._items, index)
@@ -171,7 +171,7 @@ class Collection(ABC, Generic[T]):
         parts = list(np.split(order, cuts)) if codes is None else _stratified(order, codes, edges)
         for share, part in zip(shares, parts, strict=True):
             if len(part) == 0 and len(self):
-                raise DataError(f"a share of {share:g} of {len(self)} items is nothing", remedy="make it larger")
+                raise DataError(f"a share of {share:g} of {len(self)} items rounds to none", remedy="make it larger")
         return tuple(self.select(np.sort(part)) for part in parts)
 
     def k_fold(self, k: int, *, seed: int = 0, stratify: bool = False) -> list[tuple[Self, Self]]:

@@ -118,7 +118,7 @@ class EventSet(Collection[EventSequence]):
         named = None if type_names is None else len(type_names)
         self.num_types = next(n for n in (num_types, named, largest + 1) if n is not None)
         if not 0 <= self.num_types <= MOST_TYPES:
-            raise DataError(f"{self.num_types} types of events", remedy=f"number them below {MOST_TYPES}")
+            raise DataError(f"{self.num_types} types of events are too many", remedy=f"number them below {MOST_TYPES}")
         self.type_names = tuple(type_names) if type_names is not None else tuple(map(str, range(self.num_types)))
         if len(self.type_names) != self.num_types or largest >= self.num_types:
             problem = f"{self.num_types} types with {len(self.type_names)} names, and events of type {largest}"

@@ -185,4 +185,7 @@ def _check(data: SeriesSet) -> None:
         if (0 if series.target_values is None else series.target_values.shape[1]) != len(schema.targets):
             raise DataError(f"{name} has other targets than the first", remedy="use NaN for what is unknown")
         if classes is not None and series.label is not None and series.label not in classes:
-            raise DataError(f"{name} has the label {series.label!r}, which is none of the classes {schema.classes}")
+            raise DataError(
+                f"{name} has the label {series.label!r}, which is none of the classes {schema.classes}",
+                remedy="add it to classes",
+            )

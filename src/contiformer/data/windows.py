@@ -31,8 +31,8 @@ def cut_windows(
         [([1.0, 2.0, 3.0], [4.0, 5.0]), ([2.0, 3.0, 4.0], [5.0])]
     """
     if history < 1 or least < 1 or not reach > 0:
-        problem = f"{history} points to see, at least {least}, and {reach} ahead are not possible"
-        raise DataError(problem, remedy="pass more than 0")
+        problem = f"history is {history}, least {least} and reach {reach}"
+        raise DataError(problem, remedy="pass numbers above 0")
     which, cuts, ends = [], [], []
     for number, series in enumerate(data):
         times = series.times

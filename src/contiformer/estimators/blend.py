@@ -213,7 +213,7 @@ class Blend:
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities [n, classes]; of a DataFrame by id, see :meth:`Classifier.predict_proba`."""
         if self.task != "classification":
-            raise AttributeError("probabilities are of classes, and this blend tells numbers")
+            raise AttributeError("use predict: this blend predicts numbers")
         said, bare, form, columns = self._answered(X)
         return per_series(form, bare, said, self.classes_.tolist(), columns, X)
 
@@ -234,7 +234,7 @@ class Blend:
             number = {label: n for n, label in enumerate(self.classes_.tolist())}
             strange = [label for label in np.array(data.labels).tolist() if label not in number]
             if strange:
-                raise DataError(f"the class {strange[0]!r} did not occur in training")
+                raise DataError(f"the class {strange[0]!r} did not occur in training", remedy="leave its series out")
             labels = np.array([number[label] for label in np.array(data.labels).tolist()])
             return [{"probability": said, "label": labels}]
         truth = np.array(data.labels, np.float64)

@@ -209,7 +209,7 @@ class Classifier(Estimator):
         labels = np.array(data.labels).tolist()
         strange = [label for label in labels if label not in number]
         if strange:
-            raise DataError(f"the class {strange[0]!r} did not occur in training")
+            raise DataError(f"the class {strange[0]!r} did not occur in training", remedy="leave its series out")
         return [{"probability": self._probabilities(scaled), "label": np.array([number[label] for label in labels])}]
 
 

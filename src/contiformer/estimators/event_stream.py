@@ -114,7 +114,7 @@ class EventStream:
 
     def _now(self) -> Memory:
         if self._memory is None:
-            raise DataError("nothing has happened yet", remedy="append an event first")
+            raise DataError("the stream has no events yet", remedy="append an event first")
         return self._memory
 
     def _elapsed(self, times: ArrayLike) -> Tensor:

@@ -77,7 +77,7 @@ def explain_series(
         raise ValueError(f"member must be from 0 to {len(estimator.tasks_) - 1}, got {member}")
     if method == "attention":
         if target is not None:
-            raise ValueError("attention weights are of no target: leave target out, or use method='occlusion'")
+            raise ValueError("attention weights do not depend on a target: leave target out, or use method='occlusion'")
         return _attention(estimator, X, at, member or 0)
     if most_parts < 1:
         raise ValueError(f"most_parts must be 1 or more, got {most_parts}")
@@ -136,10 +136,10 @@ def _question(estimator: Any, tasks: list[Any], bare: SeriesSet, form: Form, tar
 
         return Question(value, f"predicted {name}", asked, [name] * len(bare), [float(one[0]) for one in times])
     if at is not None:
-        raise ValueError("at is for models that answer at times; this one says one thing about a whole series")
+        raise ValueError("leave out at: this model gives one answer for each series")
     if estimator.task_name != "classification":
         if target is not None:
-            raise ValueError("target is for models with classes or channels; this one tells one number")
+            raise ValueError("leave out target: this model predicts one number")
         label = estimator.columns_.label or "prediction"
 
         def number(batch: Batch, _: NDArray[np.int64]) -> Tensor:

@@ -34,13 +34,13 @@ def series_from(
     """The series of a table; the arguments are those of :func:`contiformer.estimators.tables.read`."""
     frame, columns = located(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, columns)
     if columns.time is None:
-        raise DataError("which column is the time?", remedy="name it: fit(df, id=..., time=..., values=[...])")
+        raise DataError("the time column is not named", remedy="name it: fit(df, id=..., time=..., values=[...])")
     roles = columns.present_in([str(name) for name in frame.columns], answers=known is None)
     values = roles.values
     if known is not None:
         values = tuple(columns_behind(known.channels, known.categories))
     if values is None and roles.targets:
-        raise DataError("which variables go by the targets?", remedy="name them in values=")
+        raise DataError("targets= is given, and values= is not", remedy="name the input channels in values=")
     wanted = None if values is None else [*values, *roles.targets]
     if known is not None and not len(frame):
         of_values = [columns.variable, columns.value] if columns.variable is not None else wanted or []
@@ -195,7 +195,7 @@ def events_from(
     frame, place = as_polars(given), place or Place()
     if columns.time is None:
         remedy = "pass time=, id= if there are several sequences, type= if several types"
-        raise place.error("which column is the time?", remedy=remedy)
+        raise place.error("the time column is not named", remedy=remedy)
     if not frame.height:
         if type_names is None:
             raise place.error("there are no rows", remedy="give at least one event")

@@ -181,7 +181,7 @@ class Regressor(ValueEstimator):
         bare, scaled, form = self._read(X)
         if not self._in_time:
             if at is not None or return_std:
-                raise ValueError("at and return_std are for models of target series; this one tells a number a series")
+                raise ValueError("leave out at and return_std: this model predicts one number for each series")
             numbers = self._mean_over_members(scaled, "values")
             return per_series(form, bare, numbers, self.columns_.label or "prediction", self.columns_, X)
         times = self._query_times(X, at, bare, form)
@@ -191,7 +191,7 @@ class Regressor(ValueEstimator):
         """R² of numbers; for target series minus the mean squared error in scaled units."""
         if self._in_time:
             if sample_weight is not None:
-                raise ValueError("sample_weight is for numbers of series, and this model tells numbers at times")
+                raise ValueError("leave out sample_weight: this model predicts numbers at times")
             return -self.evaluate(X, y)["mse"]
         from sklearn.metrics import r2_score  # noqa: PLC0415  imports scipy.stats
 

@@ -127,7 +127,7 @@ def router(models: Mapping[str, ServedModel]) -> APIRouter:
     async def over_time(edited: Edited, model: Name = None) -> Any:
         served = _of_series(models, model)
         if not served.numbers_per_series:
-            raise ServingError(422, "this model has an answer for every time already")
+            raise ServingError(422, "this model answers at any time already: use /explore/answer")
         return await aside(served).run(answers_over_time, edited)
 
     @page.post("/explore/layer")

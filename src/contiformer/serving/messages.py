@@ -251,7 +251,7 @@ def from_json(body: bytes, kind: type[M]) -> M:
     try:
         return kind.model_validate(parsed)
     except ValidationError as error:
-        raise DataError(f"the body is not as it should be: {invalid_text(error.errors())}") from None
+        raise DataError(f"the body does not fit the schema: {invalid_text(error.errors())}") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -223,13 +223,15 @@ def _chosen(archive: Path, members: list[_Member], wanted: Sequence[str]) -> dic
         if not matching:
             continue
         if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-            raise DataError(f"the member {member[0]!r} leads out of the folder", file=archive, remedy="do not trust it")
+            raise DataError(
+                f"the member {member[0]!r} leads out of the folder", file=archive, remedy="do not unpack it"
+            )
         if path.name in chosen:
-            raise DataError(f"two members are called {path.name!r}", file=archive)
+            raise DataError(f"two members are called {path.name!r}", file=archive, remedy="download it again")
         chosen[path.name] = member
         unused -= matching
     if unused:
-        raise DataError(f"there is no member {sorted(unused)[0]!r}", file=archive, remedy="look into the archive")
+        raise DataError(f"there is no member {sorted(unused)[0]!r}", file=archive, remedy="download it again")
     return chosen
 
 
@@ -242,7 +244,9 @@ def _write(archive: Path, chosen: dict[str, _Member], folder: Path, most_bytes: 
             while chunk := stream.read(1 << 20):
                 left -= len(chunk)
                 if left < 0:
-                    raise DataError(f"more than {most_bytes:,} bytes come out of it", file=archive)
+                    raise DataError(
+                        f"unpacks to more than {most_bytes:,} bytes", file=archive, remedy="unpack it by hand"
+                    )
                 file.write(chunk)
 
 

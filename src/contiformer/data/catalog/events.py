@@ -95,7 +95,7 @@ def clipped(data: EventSet, *, max_length: int | None = 500, max_gap: float | No
     Longer gaps become ``max_gap``, and events beyond ``max_length`` are cut off. None: no bound.
     """
     if (max_length is not None and max_length < 1) or (max_gap is not None and not max_gap > 0):
-        raise DataError(f"a length of {max_length} and a gap of {max_gap} leave nothing", remedy="pass positive bounds")
+        raise DataError(f"max_length is {max_length} and max_gap {max_gap}", remedy="pass positive numbers, or None")
     kept = data.map(lambda sequence: sequence.events(slice(max_length)))
     notes = {**data.notes, f"events beyond number {max_length}, cut off": int((data.lengths - kept.lengths).sum())}
     if max_gap is not None:
@@ -110,7 +110,7 @@ def _chunks(data: EventSet, chunk: int | None = None) -> EventSet:
     if chunk is None:
         return data
     if chunk < 1:
-        raise DataError(f"sequences of {chunk} events", remedy="pass chunk=1 or more")
+        raise DataError(f"chunk is {chunk}", remedy="pass 1 or more")
     pieces = [
         replace(one.events(slice(start, start + chunk)), id=f"{n}/{start // chunk}")
         for n, one in enumerate(data)

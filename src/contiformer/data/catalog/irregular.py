@@ -101,7 +101,7 @@ def _with_targets(series: Series, count: int) -> Series:
 def _ids(info: DatasetInfo, split: str | None, fold: int | None) -> list[str | int]:
     path = require_file(info, f"{info.folder}/splits.json")
     if split is None:
-        raise DataError(f"which part of fold {fold}?", remedy="pass split='train' or 'test'")
+        raise DataError(f"fold={fold} has two parts, and split= is missing", remedy="pass split='train' or 'test'")
     try:
         found = json.loads(read_text(path))
         folds = found[_FOLDS.get(info.name, _OWN_FOLDS)]

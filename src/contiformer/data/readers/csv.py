@@ -39,7 +39,7 @@ def read_csv(
             return from_frame(found, time=time, place=place, **roles)
         text, data, first_row = _contents(path, encoding)
         if text is None:
-            raise DataError("which column is the time?", remedy="pass time=, and id= if there are several series")
+            raise DataError("the time column is not named", remedy="pass time=, and id= if there are several series")
         found = table(data, path, ",", column_types(text), first_row, missing=())
         return read_described(found, text, Place(path, first_row))
 

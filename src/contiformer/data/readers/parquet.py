@@ -76,7 +76,7 @@ def _one_described(file: Path) -> SeriesSet:
     text = guarded(lambda: pl.read_parquet_metadata(file), file).get(KEY)
     if text is None:
         remedy = "pass time=, and id= if there are several series"
-        raise DataError("which column is the time?", file=file, remedy=remedy)
+        raise DataError("the time column is not named", file=file, remedy=remedy)
     table = guarded(lambda: pl.read_parquet(file, glob=False, hive_partitioning=False), file)
     with naming_file(file):
         return read_described(table, text, Place(file))

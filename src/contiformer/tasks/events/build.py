@@ -96,7 +96,7 @@ def _causal(name: str, options: dict[str, Any]) -> Backbone:
         return make_backbone(name, channels, **options)
     if not kind.causal_option:
         raise ValueError(
-            f"the backbone {name!r} sees the future, so it cannot tell what happens next: use one that is or can be "
+            f"the backbone {name!r} is not causal, so it cannot predict the next event: use one that is or can be "
             "causal, such as 'contiformer'"
         )
     return make_backbone(name, channels, **{**options, "causal": True})
