@@ -20,22 +20,20 @@ from contiformer.serving.limits import Limits
 TASKS = "classification, regression, interpolation, forecasting, events"
 Task = Annotated[str, typer.Argument(metavar="TASK", help=TASKS)]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `contiformer train` wrote.")]
-Id = Annotated[str | None, typer.Option(help="Column that tells which series a row belongs to.")]
-Time = Annotated[str | None, typer.Option(help="Column of the times: numbers or dates.")]
-Type = Annotated[str | None, typer.Option(help="Column of the type of each event, for events.")]
+Id = Annotated[str | None, typer.Option(help="Column of series ids.")]
+Time = Annotated[str | None, typer.Option(help="Column of times: numbers or dates.")]
+Type = Annotated[str | None, typer.Option(help="Column of event types (events only).")]
 Values = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of the channels (default: all others).")]
-Label = Annotated[str | None, typer.Option(help="Column of the class or the number to predict.")]
-Labels = Annotated[
-    Path | None, typer.Option(metavar="FILE", exists=True, help="Table with id and label, if not in the data.")
-]
-Variable = Annotated[str | None, typer.Option(help="Column of what a row measures, if each row is one measurement.")]
-Value = Annotated[str | None, typer.Option(help="Column of the measured value, beside --variable.")]
+Label = Annotated[str | None, typer.Option(help="Column of the class or number to predict.")]
+Labels = Annotated[Path | None, typer.Option(metavar="FILE", exists=True, help="Separate table of ids and labels.")]
+Variable = Annotated[str | None, typer.Option(help="Column of variable names, in a long table.")]
+Value = Annotated[str | None, typer.Option(help="Column of values, in a long table.")]
 Categorical = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that hold categories.")]
 Static = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that do not change within a series.")]
-Targets = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict at every time, for regression.")]
-Duplicates = Annotated[str, typer.Option(help="Two rows of a series at one time: error, mean, first, last or keep.")]
-Quantiles = Annotated[str | None, typer.Option(metavar="0.1,0.9", help="Quantiles, not mean and standard deviation.")]
-Ahead = Annotated[int | None, typer.Option(min=1, metavar="STEPS", help="Events ahead, by sampling, for events.")]
+Targets = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict at every time (regression only).")]
+Duplicates = Annotated[str, typer.Option(help="Rows of a series at one time: error, mean, first, last or keep.")]
+Quantiles = Annotated[str | None, typer.Option(metavar="0.1,0.9", help="Quantiles, in place of mean and std.")]
+Ahead = Annotated[int | None, typer.Option(min=1, metavar="STEPS", help="Number of events to predict (events only).")]
 #: Defaults of the server.
 LIMITS = Limits()
 
@@ -87,8 +85,8 @@ def main(
 @app.command()
 def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training spirals.")] = 14,
-    seed: Annotated[int, typer.Option(min=0, help="Of the spirals and of the model.")] = 0,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Where run and picture go.")] = Path("demo-output"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the spirals and of the model.")] = 0,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder of run and picture.")] = Path("demo-output"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the picture.")] = False,
 ) -> None:
     """Train one ContiFormer layer on noisy spirals, evaluate it, predict at new times, and draw the curves.
@@ -102,9 +100,7 @@ def demo(
 @app.command()
 def train(
     task: Task,
-    data: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Of `contiformer datasets`, or CSV, Parquet, .ts, .jsonl.")
-    ],
+    data: Annotated[str, typer.Option(metavar="NAME|FILE", help="Data set, or CSV, Parquet, .ts or .jsonl file.")],
     id: Id = None,
     time: Time = None,
     type: Type = None,
@@ -118,20 +114,18 @@ def train(
     targets: Targets = None,
     duplicates: Duplicates = "error",
     test: Annotated[
-        str | None,
-        typer.Option(metavar="FILE|NAME|SHARE", help="What to test on (default: the test part of a set that has one)."),
+        str | None, typer.Option(metavar="FILE|NAME|SHARE", help="Test data (default: the set's own).")
     ] = None,
-    fold: Annotated[int | None, typer.Option(min=1, help="Of a set of events that has several (default: 1).")] = None,
-    drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to leave out.")] = 0,
-    backbone: Annotated[str | None, typer.Option(help="The model inside (default: contiformer).")] = None,
+    fold: Annotated[int | None, typer.Option(min=1, help="Fold of a data set of events (default: 1).")] = None,
+    drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to drop.")] = 0,
+    backbone: Annotated[str | None, typer.Option(help="See `contiformer backbones` (default: contiformer).")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML with parameters of the estimator.")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One parameter; may be repeated, and wins.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One parameter; repeatable, overrides --config."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the model and of --drop.")] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The run folder (default: below runs/, named by the options).")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the training and of --drop.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="RUN", help="Run folder (default: in runs/).")] = None,
 ) -> None:
     """Train a model, and leave it in a run folder. Ctrl-C and a crash lose little: start the same command again.
 
@@ -170,15 +164,15 @@ def compare(
     static: Static = None,
     categorical: Categorical = None,
     duplicates: Duplicates = "error",
-    drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to leave out.")] = 0,
+    drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to drop.")] = 0,
     models: Annotated[
         str | None, typer.Option(metavar="A,B", help="Baselines and backbones (default: two and four of them).")
     ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Of the cross-validation.")] = 5,
-    metric: Annotated[str | None, typer.Option(help="To compare by (default: auroc, accuracy or rmse).")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0, help="After them no further training is begun.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
+    metric: Annotated[str | None, typer.Option(help="Metric to compare by (default: auroc, accuracy or rmse).")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Time budget, after which no training starts.")] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="For results and a picture; goes on from what is there.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of results; resumes what is there.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -201,7 +195,7 @@ def evaluate(
     run: Run,
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME|FILE", help="With answers, in the columns of the run (default: its test part)."),
+        typer.Option(metavar="NAME|FILE", help="Labelled data, in the columns of the run (default: its test part)."),
     ] = None,
     id: Id = None,
     time: Time = None,
@@ -233,14 +227,14 @@ def predict(
             "--input",
             "--data",
             metavar="FILE|FOLDER|PATTERN|-",
-            help="Series in the columns of the run; answers are not needed. A pattern stands in quotes; - is stdin.",
+            help="Series in the columns of the run; no labels needed. Put a pattern in quotes; - is stdin.",
         ),
     ],
     at: Annotated[
         str | None,
         typer.Option(
             metavar="TIMES",
-            help="0,0.5,1 or start:stop:step or a file with a time in each row, and an id if series differ. "
+            help="Query times: 0,0.5,1 or start:stop:step or a file with a time (and id) in each row. "
             "Default: the times of the series; in forecasting the next steps.",
         ),
     ] = None,
@@ -259,13 +253,13 @@ def predict(
         str | None, typer.Option(metavar="I/N", help="Only the I-th of every N blocks, for several machines.")
     ] = None,
     on_error: Annotated[
-        str | None, typer.Option(metavar="stop|skip", help="At a series that cannot be scored (default: stop).")
+        str | None, typer.Option(metavar="stop|skip", help="What to do with series that fail (default: stop).")
     ] = None,
     block_rows: Annotated[
         int | None, typer.Option(min=1, metavar="ROWS", help="Rows that are scored together (default: 65536).")
     ] = None,
     format: Annotated[
-        str | None, typer.Option(metavar="parquet|csv", help="Of the parts in a folder (default: parquet).")
+        str | None, typer.Option(metavar="parquet|csv", help="Format of the parts in a folder (default: parquet).")
     ] = None,
     escape_formulas: Annotated[
         bool, typer.Option("--escape-formulas", help="Put ' before words that a spreadsheet would run (=, +, -, @).")
@@ -296,9 +290,7 @@ def explain(
     run: Run,
     given: Annotated[
         str,
-        typer.Option(
-            "--input", "--data", metavar="FILE", help="Series in the columns of the run; answers are not needed."
-        ),
+        typer.Option("--input", "--data", metavar="FILE", help="Series in the columns of the run; no labels needed."),
     ],
     output: Annotated[
         Path | None,
@@ -309,18 +301,14 @@ def explain(
         ),
     ] = None,
     method: Annotated[str, typer.Option(help="occlusion, gradients or attention.")] = "occlusion",
-    series: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this one (a picture: default the first).")
-    ] = None,
+    series: Annotated[str | None, typer.Option(metavar="ID", help="Explain this series only.")] = None,
     target: Annotated[
         str | None,
         typer.Option(help="Class, channel or type of event (default: the predicted class, the only channel)."),
     ] = None,
     at: Annotated[str | None, typer.Option(metavar="TIME", help="Time of the prediction that is explained.")] = None,
-    hide: Annotated[str, typer.Option(help="At once: an observation, a time, or a channel.")] = "observation",
-    most_parts: Annotated[
-        int, typer.Option(min=1, help="Windows that a longer series is hidden in; fewer: quicker.")
-    ] = 512,
+    hide: Annotated[str, typer.Option(help="Hide by observation, time or channel.")] = "observation",
+    most_parts: Annotated[int, typer.Option(min=1, help="Most parts to hide in a series; fewer are quicker.")] = 512,
     id: Id = None,
     time: Time = None,
     type: Type = None,
@@ -394,7 +382,7 @@ def serve(
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with a secret word that every request has to bring.")
+        Path | None, typer.Option(metavar="FILE", help="File with the bearer token that every request must carry.")
     ] = None,
     data: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="Series to look at on the page, in the columns of a run.")
