@@ -1,4 +1,4 @@
-"""Boards: what a user would want to win, on real irregular data, beside published figures and a practitioner's line.
+"""Boards: models of this library and baselines on real irregular data, beside published figures.
 
 Boards are experiments like those of the paper: resumable cells with seed, split, configuration, machine and commit.
 Models are names: a backbone or a baseline of the library; behind a colon a variant (``contiformer:static`` has static

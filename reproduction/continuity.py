@@ -1,4 +1,4 @@
-"""Where continuous attention pays: curves from five to ten noisy observations, with a gap, and continued beyond them.
+"""Experiment on continuity: curves from five to ten noisy observations, with a gap, and continued beyond them.
 
 One training serves all questions. A model learns from series of 5 to 10 observations with a gap of 40 % of the observed
 window, and is asked for the true curve at all times up to 30 % beyond the window. It is then judged on new curves, once

@@ -267,7 +267,7 @@ def model_options(model: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def best_epoch(history: Sequence[Metrics], key: str, better: Literal["max", "min"]) -> Metrics:
-    """The epoch with the best figure, as one finds who looks at the test data after each."""
+    """The epoch with the best test metric, as in the protocol of the paper."""
     choose = max if better == "max" else min
     return choose(history, key=lambda row: row[key])
 

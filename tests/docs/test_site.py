@@ -112,3 +112,11 @@ def test_the_reference_has_defaults_and_commands_without_markup(site):
     text = (site / "reference" / "cli.html").read_text()
     assert "contiformer export" in text
     assert "[bold]" not in text
+
+
+def test_the_listing_is_included_from_the_source(site):
+    source = (ROOT / "src" / "contiformer" / "nn" / "reference.py").read_text()
+    names = re.findall(r"^def (\w+)", source, flags=re.MULTILINE)
+    text = (site / "theory" / "listing.html").read_text()
+    assert [name for name in names if name not in text] == []
+    assert "--8" not in text

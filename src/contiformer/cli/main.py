@@ -480,7 +480,7 @@ def doctor() -> None:
 
 @app.command()
 def backbones(as_json: AsJson = False) -> None:
-    """Every backbone: what it can do, its number of parameters at its default size (6 channels), and its paper.
+    """List backbones: capabilities, number of parameters (default size, 6 channels) and paper.
 
     [bold]Example[/bold]
 

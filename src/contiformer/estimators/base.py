@@ -327,7 +327,7 @@ class Estimator(Learner):
 
     @torch.no_grad()
     def _mean_over_members(self, scaled: SeriesSet, method: str, *shape: int) -> NDArray[np.float64]:
-        """The mean of what a method of the members' tasks gives for the series: [n, *shape]."""
+        """Mean over the members of a method of their tasks, for each series: [n, *shape]."""
         if not len(scaled):
             return np.zeros((0, *shape))
         scaled, back = by_length(scaled)

@@ -225,7 +225,7 @@ class Blend:
         return per_series(form, bare, said[:, 0], columns.label or "prediction", columns, X)
 
     def judged(self, X: Any, y: Any = None) -> list[Judged]:
-        """As for a :class:`Classifier` or a :class:`Regressor`."""
+        """Inputs of the metrics, as of a :class:`Classifier` or a :class:`Regressor`."""
         self._check_fitted()
         first = self.fitted_[0]
         data = first._read_answered(X, y)[0]

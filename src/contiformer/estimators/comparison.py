@@ -227,7 +227,7 @@ def _memory(name: str) -> float | None:
 
 
 def _reset_peak() -> float | None:
-    """Let the peak of the memory start anew; what there is now."""
+    """Reset the peak of memory, and return the memory in use, in MB."""
     if not sys.platform.startswith("linux"):
         return None
     try:

@@ -143,7 +143,7 @@ def typed(frame: pl.DataFrame, columns: ColumnRoles, like: Any = None) -> pl.Dat
 
 
 def as_pandas(frame: pl.DataFrame, columns: ColumnRoles | None = None, like: Any = None) -> Any:
-    """As a DataFrame of pandas, with the types of ids and dates in ``like``, and as its index what is there."""
+    """Convert to a pandas DataFrame, with the index and the types of ids and dates of ``like``."""
     import pandas as pd  # noqa: PLC0415
 
     table = pd.DataFrame({name: frame[name].to_numpy() for name in frame.columns})

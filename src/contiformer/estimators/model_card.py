@@ -61,7 +61,7 @@ def number_of_weights(estimator: Learner) -> int:
 
 
 def model_card(estimator: Learner) -> str:
-    """A model card in Markdown: what it is, what it was trained on, how well it did, how to use it."""
+    """Model card in Markdown: model, training data, metrics and usage."""
     name = type(estimator).__name__
     metrics, meanings = estimator.metrics_.get("validation", {}), estimator.metric_meanings()
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Backward passes that are written by hand, and what they do not give."""
+"""Handwritten backward passes, and errors for the derivatives that they lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a kernel, or derivatives written by hand, may do what modules and tensors of PyTorch would do."""
+"""Conditions under which a kernel or handwritten derivatives may replace operations of PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GLOBAL_HOOKS = tuple(f"_global{kind}" for kind in _HOOKS)
 
 
 def unhooked(*modules: nn.Module) -> bool:
-    """Whether nothing but what their classes do happens when these modules are called."""
+    """Whether these modules have no hooks and the forward methods of their classes."""
     everywhere = vars(torch_modules)
     for kind in _GLOBAL_HOOKS:
         if everywhere[kind]:
@@ -27,7 +27,7 @@ def unhooked(*modules: nn.Module) -> bool:
 
 
 def actual(*tensors: Tensor) -> bool:
-    """Whether there are numbers behind these tensors, and first derivatives backwards are all that can be asked for.
+    """Whether these are plain tensors, of which only first derivatives in reverse mode can be asked.
 
     Neither is so where PyTorch traces what is done, for a compiler, an export or ``torch.func``.
     """

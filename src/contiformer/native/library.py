@@ -45,7 +45,7 @@ def kernels() -> ctypes.CDLL | None:
 
 
 def _checksum_of(library: ctypes.CDLL) -> int | None:
-    """That of the sources it was compiled from, None for a library from before there were checksums."""
+    """Checksum of the sources a library was compiled from; None for a library without one."""
     try:
         function = library.contiformer_checksum
     except AttributeError:

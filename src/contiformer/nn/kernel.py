@@ -38,7 +38,7 @@ _ROWS_PER_THREAD = 64
 
 @dataclass(frozen=True)
 class Points:
-    """Times of keys, queries and inner edges of pieces in one list, in float64, and who stands where.
+    """Times of keys, queries and inner edges of pieces in one list, in float64, with the position of each.
 
     Attributes:
         time: of the points. They do not decrease, or are a walk (:meth:`walk`).
@@ -125,7 +125,7 @@ class Points:
 
 
 def _places(order: Int[Tensor, "batch points"]) -> Int[Tensor, "batch points"]:
-    """Where each entry went, from where each came."""
+    """The inverse of a permutation in each row."""
     count = torch.arange(order.shape[1], dtype=torch.int32).expand_as(order)
     return torch.empty_like(count).scatter_(1, order, count)
 

@@ -159,7 +159,7 @@ def _check_shapes(x: Tensor, times: Tensor, queries: Tensor | None, mask: Tensor
 
 
 def _plainly_sorted(times: Tensor, queries: Tensor | None, given: torch.dtype) -> bool:
-    """Whether a look at all sequences at once shows that there is nothing to refuse, and no two times are tied."""
+    """Whether one check over the batch shows finite, strictly increasing times."""
     if (
         times.shape[1] < 2
         or not times.numel()

@@ -55,7 +55,7 @@ def router(models: Mapping[str, ServedModel], metrics: Metrics, limits: Limits) 
 
 
 def describe(model: ServedModel) -> ModelSchema:
-    """A model: what it takes, what it answers, and how well it did."""
+    """Columns, outputs and metrics of a model."""
     estimator, task = model.estimator, model.task
     events = task == "events"
     schema = None if events else estimator.schema_

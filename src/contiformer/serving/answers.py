@@ -40,7 +40,7 @@ class Item(NamedTuple):
 
 
 def kind_of_times(estimator: Any) -> TimeKind:
-    """Of the training data."""
+    """Kind of the times in the training data."""
     kind: TimeKind = estimator.time_kind_ if estimator.task_name == "events" else estimator.schema_.kind
     return kind
 

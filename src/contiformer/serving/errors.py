@@ -43,7 +43,7 @@ class ServingError(Exception):
 
 
 def too_much(what: str, given: int | str, limit: int) -> ServingError:
-    """413, with what there is and what there may be."""
+    """Error 413, with the count in the request and the limit."""
     return ServingError(413, f"{given} {what} in one request; at most {limit:,} are allowed: send several requests")
 
 
@@ -51,7 +51,7 @@ class JSONAnswer(JSONResponse):
     """JSON in ASCII, which also holds the lone surrogates that JSON allows; never NaN or Infinity."""
 
     def render(self, content: Any) -> bytes:
-        """As bytes."""
+        """The body as bytes."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 

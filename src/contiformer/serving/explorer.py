@@ -1,4 +1,4 @@
-"""The explorer: a page that shows what a model says of a series, and the endpoints that the page asks.
+"""The explorer: a page of series and predictions, and its endpoints.
 
 Everything that the page loads is in the folder ``static``; names from data reach it as JSON only.
 """

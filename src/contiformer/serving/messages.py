@@ -46,14 +46,14 @@ class AtRequest(PredictRequest):
 
 
 class ClassAnswer(BaseModel):
-    """Of a classifier."""
+    """Answer of a classifier: class and probabilities."""
 
     label: Class = Field(description="The most probable class.")
     probabilities: dict[str, float] = Field(description="Calibrated, by class.")
 
 
 class NumberAnswer(BaseModel):
-    """Of a regressor that says one number about a series."""
+    """Answer of a regressor: one number for a series."""
 
     value: float
 
@@ -179,7 +179,7 @@ class ColumnSchema(BaseModel):
 
 
 class ModelSchema(BaseModel):
-    """A model: what it takes, what it answers, and how well it did."""
+    """Columns, outputs and metrics of a model."""
 
     task: str
     estimator: str

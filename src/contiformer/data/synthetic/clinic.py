@@ -1,4 +1,4 @@
-"""A generated intensive care unit: vital signs and laboratory values at irregular times, and who dies.
+"""A generated intensive care unit: vital signs and laboratory values at irregular times, and mortality.
 
 Every patient has a severity that drifts over the stay. A variable wanders around its mean (an Ornstein-Uhlenbeck
 process), shifted by the severity; how often it is measured depends on the variable and, as in real records, on the

@@ -94,6 +94,6 @@ def _with_whole_rows(x: Tensor) -> Tensor:
 
 
 def _empty(like: Tensor) -> Tensor:
-    """Of this shape, heads side by side in memory, as the next layer takes them."""
+    """An empty tensor of this shape, heads side by side in memory, as the next layer takes them."""
     _, heads, rows, part = like.shape
     return like.new_empty_strided(like.shape, (rows * heads * part, part, heads * part, 1))

@@ -108,7 +108,7 @@ class Baseline(Task):
         return self.metrics(self.judged_by(scores, labels))
 
     def judged_by(self, scores: NDArray[Any], labels: NDArray[Any]) -> Judged:
-        """What the metrics need, given scores [n, outputs] and labels as in :meth:`table`."""
+        """Inputs of the metrics, from scores [n, outputs] and labels as in :meth:`table`."""
         if self.classes is None:
             return {"miss": (scores[:, 0] - labels) * self.std, "label": labels * self.std + self.mean}
         logits = torch.as_tensor(scores, dtype=torch.float64)
@@ -129,7 +129,7 @@ class Baseline(Task):
         return {"probability": self.probabilities(batch), "label": batch.label}
 
     def metrics(self, judged: Judged) -> dict[str, float]:
-        """Those of :class:`~contiformer.tasks.Classification` or of :class:`~contiformer.tasks.Regression`."""
+        """Metrics of :class:`~contiformer.tasks.Classification` or of :class:`~contiformer.tasks.Regression`."""
         if self.classes is None:
             return regression_scores(judged["miss"], judged["label"])
         return classification_scores(judged["probability"], judged["label"].astype(np.int64))
