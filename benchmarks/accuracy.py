@@ -52,11 +52,11 @@ class Case:
     run: Callable[[int, int], Metrics]
 
 
-def classification(seed: int, verbose: int, *, data: str, drop: float) -> Metrics:
-    """Classifier() on a set of the UEA archive with points dropped."""
+def classification(seed: int, verbose: int, *, data: str, drop: float, backbone: str) -> Metrics:
+    """Classifier(backbone=...) on a set of the UEA archive with points dropped."""
     train, test = (drop_points(load_uea(data, part), drop, seed) for part in ("train", "test"))
-    model = Classifier(training=TrainingOptions(seed=seed, verbose=verbose)).fit(train).require_complete()
-    return model.evaluate(test)
+    model = Classifier(backbone=backbone, training=TrainingOptions(seed=seed, verbose=verbose))
+    return model.fit(train).require_complete().evaluate(test)
 
 
 def forecasting(seed: int, verbose: int, *, data: str, horizon: int) -> Metrics:
@@ -95,9 +95,9 @@ MORTALITY_OPTIONS: dict[str, Any] = {
 }
 
 
-def mortality(seed: int, verbose: int) -> Metrics:
+def mortality(seed: int, verbose: int, **options: Any) -> Metrics:
     """Classifier on PhysioNet 2012: trained on set A, judged on set B."""
-    classifier = Classifier.from_options(seed=seed, verbose=verbose, **MORTALITY_OPTIONS)
+    classifier = Classifier.from_options(seed=seed, verbose=verbose, **options)
     classifier.fit(load_clinical("PhysioNet2012-A")).require_complete()
     return classifier.evaluate(load_clinical("PhysioNet2012-B")) | {"seconds": classifier.metrics_["seconds"]}
 
@@ -113,13 +113,15 @@ def clinical_interpolation(seed: int, verbose: int) -> Metrics:
 
 
 _UEA = {
-    "RacketSports-0": ("RacketSports", 0.0),
-    "RacketSports-30": ("RacketSports", 0.3),
-    "BasicMotions-30": ("BasicMotions", 0.3),
-    "JapaneseVowels-30": ("JapaneseVowels", 0.3),
-    "Libras-30": ("Libras", 0.3),
-    "PenDigits-30": ("PenDigits", 0.3),
-    "UWaveGestureLibrary-30": ("UWaveGestureLibrary", 0.3),
+    "RacketSports-0": ("RacketSports", 0.0, "contiformer"),
+    "RacketSports-30": ("RacketSports", 0.3, "contiformer"),
+    "BasicMotions-30": ("BasicMotions", 0.3, "contiformer"),
+    "JapaneseVowels-30": ("JapaneseVowels", 0.3, "contiformer"),
+    "Libras-30": ("Libras", 0.3, "contiformer"),
+    "PenDigits-30": ("PenDigits", 0.3, "contiformer"),
+    "UWaveGestureLibrary-30": ("UWaveGestureLibrary", 0.3, "contiformer"),
+    "JapaneseVowels-30-rocket": ("JapaneseVowels", 0.3, "rocket"),
+    "Libras-30-rocket": ("Libras", 0.3, "rocket"),
 }
 
 CASES: dict[str, Case] = {
@@ -128,11 +130,12 @@ CASES: dict[str, Case] = {
         *(
             Case(
                 name,
-                f"official split, {drop:.0%} of the points dropped, validation from train, Classifier()",
+                f"official split, {drop:.0%} of the points dropped, validation from train, "
+                + ("Classifier()" if backbone == "contiformer" else f"Classifier(backbone={backbone!r})"),
                 "accuracy",
-                partial(classification, data=data, drop=drop),
+                partial(classification, data=data, drop=drop, backbone=backbone),
             )
-            for name, (data, drop) in _UEA.items()
+            for name, (data, drop, backbone) in _UEA.items()
         ),
         Case(
             "ILI-24",
@@ -162,7 +165,13 @@ CASES: dict[str, Case] = {
             "mortality",
             "PhysioNet 2012, A -> B, Classifier with options chosen within A",
             "auroc",
-            mortality,
+            partial(mortality, **MORTALITY_OPTIONS),
+        ),
+        Case(
+            "mortality-boosting",
+            'PhysioNet 2012, A -> B, Classifier(backbone="boosting")',
+            "auroc",
+            partial(mortality, backbone="boosting"),
         ),
         Case(
             "clinical-interpolation",
