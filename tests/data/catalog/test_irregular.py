@@ -54,7 +54,7 @@ def test_trajectories_with_a_split_and_folds(cache):
     assert data.schema.time_unit == "s"
     assert load_irregular("Vehicles", split="train").ids == [3, 2]
     assert load_irregular("Vehicles", split="test", fold=1).ids == [3]
-    with pytest.raises(DataError, match="which part"):
+    with pytest.raises(DataError, match="split= is missing"):
         load_irregular("Vehicles", fold=1)
     with pytest.raises(DataError, match=r"no fold 3.*1 to 2"):
         load_irregular("Vehicles", split="test", fold=3)
