@@ -237,7 +237,6 @@ def draw(rows: list[dict[str, Any]], path: Path) -> Path:
                 style = {"color": colour, "linewidth": 2.2 if model == "contiformer" else 1.2, "label": model}
                 panel.plot(list(samplings), mean, marker="o", markersize=3, **style)
                 panel.fill_between(list(samplings), mean - error, mean + error, color=colour, alpha=0.18, linewidth=0)
-            panel.set_yscale("log")
             panel.set_xlabel(axis)
             panel.set_title(f"{data}: RMSE {_REGIONS[region]}", fontsize=9)
     handles, labels = panels[0][0].get_legend_handles_labels()
