@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import polars as pl
 
@@ -22,17 +23,19 @@ _MODULES = {
 
 
 def accuracy() -> str:
-    """Table of the accuracy benchmark: means over seeds, with the number of seeds."""
+    """Table of the accuracy benchmark: means over seeds, with their number and the commits of the runs."""
     rows = json.loads((BENCHMARKS / "accuracy.json").read_text())
-    cases: dict[tuple[str, str], list[dict[str, float]]] = {}
+    cases: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        cases.setdefault((row["case"], row["protocol"]), []).append(row["metrics"])
-    lines = ["| case | protocol | metrics | seeds |", "|---|---|---|---|"]
-    for (case, protocol), metrics in sorted(cases.items()):
+        cases.setdefault((row["case"], row["protocol"]), []).append(row)
+    lines = ["| case | protocol | metrics | seeds | commit |", "|---|---|---|---|---|"]
+    for (case, protocol), runs in sorted(cases.items()):
+        metrics = [run["metrics"] for run in runs]
+        commits = " ".join(dict.fromkeys(run["machine"]["commit"][:7] for run in runs))
         shown = ", ".join(
             f"{name} {_spread([one[name] for one in metrics])}" for name in metrics[0] if name != "seconds"
         )
-        lines.append(f"| {case} | {protocol} | {shown} | {len(metrics)} |")
+        lines.append(f"| {case} | {protocol} | {shown} | {len(metrics)} | {commits} |")
     return "\n".join(lines)
 
 
@@ -112,6 +115,7 @@ def board(name: str) -> str:
     """Tables of a board: published figures, the practitioner's line and our cells so far."""
     one = experiments.get(f"board-{name}")
     results = Results.read(one, "honest", Store(RESULTS))
-    sheets = one.sheets(results) if one.sheets is not None else []
+    # without a cell of ours there is nothing to compare
+    sheets = one.sheets(results) if one.sheets is not None and results.rows else []
     done = f"{len(results.rows)} of {len(results.cells)} cells are run."
     return "\n\n".join([*(sheet_to_markdown(sheet) for sheet in sheets), f"{done} {one.note}"])
