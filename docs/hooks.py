@@ -1,6 +1,6 @@
 """Hooks of the site's build.
 
-Result files become part of the site, pages run in folders of their own, formulas become MathML, and search needs no network.
+Result files join the site, pages run in folders of their own, formulas become MathML, search needs no network.
 """
 
 import os
