@@ -51,7 +51,7 @@ class Estimator(Learner):
     Attributes:
         window: levels of local means shown beside each point, see :class:`~contiformer.tasks.InputOptions`.
         members: models that are trained, each with other series to validate on; their answers are averaged.
-        scaling: of the values: "standard", by mean and standard deviation; "normal scores", by ranks, for skewed
+        scaling: "standard", by mean and standard deviation; "normal scores", by ranks, for skewed
             channels with outliers; "auto": by ranks where channels are missing at some points, as in clinical records.
         time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
     """

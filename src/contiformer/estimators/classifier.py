@@ -26,11 +26,11 @@ class Classifier(Estimator):
     """Classifies series at irregular times with missing values.
 
     Attributes:
-        pooling: how states become one: "learned", "mean" or "last".
+        pooling: pooling of the states of a series: "learned", "mean" or "last".
         summaries: show mean, spread, extremes, ends and count of each channel to the head, see
             :class:`~contiformer.tasks.pooling.PooledHead`; None: where channels are missing at some points.
         class_weight: None, "balanced", or a dictionary from classes to weights.
-        label_smoothing: see :class:`~contiformer.tasks.Classification`.
+        label_smoothing: share of the probability that the loss spreads over all classes.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.
 
     Example:

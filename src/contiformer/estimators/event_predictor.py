@@ -62,9 +62,9 @@ class EventPredictor(Learner):
             time; slower, above all in prediction.
         waits: whether backbones see the wait before each event; None: yes, but not in "thp", as in its paper. No matter
             to "hp", "nhp", "rmtpp" and "sahp", which have a way of their own.
-        time_weight, type_weight: of the paper's two further losses.
-        integral, nodes: of the likelihood in training, see :class:`~contiformer.tasks.events.IntegralRule`.
-        num_types: how many there are, where the training data may not have all of them.
+        time_weight, type_weight: weights of the losses of the next time and type, beside the likelihood.
+        integral, nodes: rule of the integral in training ("closed", "gauss" or "monte carlo"), and points per interval.
+        num_types: number of types, if the training data may lack some.
         (all others): see :class:`~contiformer.estimators.learner.Learner`. The batch size, if it is not set, is smaller
             where sequences are long.
 

@@ -35,12 +35,12 @@ class Forecaster(ValueEstimator):
     windows, where a SeriesSet has target series.
 
     Attributes:
-        horizon: how many steps ahead.
-        step: what a step is, in time; None: the usual gap between the points of a series.
-        history: points to go by, at most; None: four times the horizon, at least 32.
+        horizon: number of steps to forecast.
+        step: length of a step in time; None: the usual gap between the points of a series.
+        history: most points that a forecast is made from; None: four times the horizon, at least 32.
         law: "quantiles": the mean and ``quantiles``; "gaussian"; or "point" for the mean alone.
-        quantiles: levels to learn, for that law.
-        separate: each channel by itself, with the same weights, see :class:`~contiformer.tasks.Forecasting`.
+        quantiles: levels to learn with law="quantiles".
+        separate: forecast each channel by itself, with the same weights.
         seasons: periods in time that the future may depend on; None: day, week and year where times are dates, as far
             as the steps and the length of the training series let them be seen.
         scaling: "standard": by mean and standard deviation of the training data; "none": values are taken as they

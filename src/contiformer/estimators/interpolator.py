@@ -33,7 +33,8 @@ class Interpolator(ValueEstimator):
 
     Attributes:
         law: "gaussian": also a calibrated standard deviation; "point": values only.
-        hide, stretches: see :class:`~contiformer.tasks.Interpolation`.
+        hide: share of the observations that a training step hides and predicts.
+        stretches: share of the series in which a step hides a stretch of time instead of single observations.
         limit: values farther than so many standard deviations from the mean of their channel are taken for errors: they
             count as that far, in training, prediction and metrics, and ``fit`` warns of them. None: no limit.
         (all others): see :class:`~contiformer.estimators.base.Estimator`.

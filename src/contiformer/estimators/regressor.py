@@ -36,7 +36,7 @@ class Regressor(ValueEstimator):
     has them or by the columns ``targets``, it learns those channels at any time.
 
     Attributes:
-        pooling: how states become one: "learned", "mean" or "last".
+        pooling: pooling of the states of a series: "learned", "mean" or "last".
         summaries: show mean, spread, extremes, ends and count of each channel to the head, see
             :class:`~contiformer.tasks.pooling.PooledHead`; None: where channels are missing at some points.
         law: for target series: "point" or "gaussian".
