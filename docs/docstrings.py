@@ -6,7 +6,7 @@ import griffe
 
 _ROLE = re.compile(r":\w+:`~?([^`]+)`")
 #: Several parameters with one description: "first, second: ...".
-_GROUP = re.compile(r"^( +)(\w+(?:, \w+)+)(?=: )", re.MULTILINE)
+_GROUP = re.compile(r"^( +)(\w+), ([\w, ]+)(: .*(?:\n\1 +.*)*)", re.MULTILINE)
 
 
 def plain(text: str) -> str:
@@ -21,6 +21,12 @@ class Docstrings(griffe.Extension):
         """Replace roles, and headings and names that the parser does not know."""
         if obj.docstring:
             text = re.sub(r"^Example:$", "Examples:", plain(obj.docstring.value), flags=re.MULTILINE)
-            text = text.replace("(all others):", "other\N{THIN SPACE}parameters:")
             # the parser takes what follows an ordinary space for a type
-            obj.docstring.value = _GROUP.sub(lambda match: match[1] + match[2].replace(", ", ",\N{THIN SPACE}"), text)
+            text = text.replace("(all others):", "other\N{THIN SPACE}parameters (Any):")
+            obj.docstring.value = _GROUP.sub(_apart, text)
+
+
+def _apart(match: re.Match[str]) -> str:
+    """A line for each name of a group: the parser finds their types one by one."""
+    indent, first, others, meaning = match.groups()
+    return f"{indent}{first}{meaning}" + "".join(f"\n{indent}{name}: see `{first}`." for name in others.split(", "))

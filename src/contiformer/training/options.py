@@ -38,14 +38,14 @@ class TrainingOptions:
     Attributes:
         max_epochs: largest number of passes over the training series, and the length of the learning-rate schedule;
             never exceeded. None: ``epochs`` and ``min_steps`` decide.
-        epochs: where ``max_epochs`` is None: passes over the training series,
-        min_steps: or, on small sets, as many more as this number of steps takes.
+        epochs: passes over the training series where ``max_epochs`` is None; more on small sets, see ``min_steps``.
+        min_steps: least number of steps where ``max_epochs`` is None: small sets get more epochs.
         batch_size: series in a step over all processes; None: a quarter of the training series, from 8 to 32.
         learning_rate: peak of the schedule: linear warm-up over the share ``warmup`` of all steps, then a cosine to 0,
             or, with ``schedule="constant"``, no change.
         field_rate: share of the learning rate for the vector fields of continuous attention. Fields that learn as fast
             as the rest become stiff and slow.
-        weight_decay: of AdamW, on matrices only.
+        weight_decay: weight decay of AdamW, on matrices only.
         gradient_clip: largest norm of the gradient.
         averaging: decay of the exponential moving average of the weights, which is what is validated and kept.
         validation: share of the series (or of their time, where there are few) that is held out for validation.
@@ -57,7 +57,7 @@ class TrainingOptions:
         keep_points, most_points, noise, warp: augmentation of the training series (not of events) at every step, see
             :class:`~contiformer.tasks.Augmentation`: share of the points kept, their largest number, standard deviation
             of the noise, size of the time warp.
-        seed: of initialisation, order, dropout and augmentation.
+        seed: seed of initialisation, order, dropout and augmentation.
         accelerator, devices, num_nodes, precision: as for Lightning's Trainer; precision None: bf16 on a GPU that
             is good at it, float32 otherwise.
         num_workers: processes that load batches.
