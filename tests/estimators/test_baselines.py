@@ -85,6 +85,18 @@ def test_short_and_empty_series_get_an_answer(fitted):
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_channel_that_is_never_observed_in_training(name):
+    data = problem(40)
+    empty = SeriesSet(
+        [Series.of(s.times, np.c_[s.values, np.full(len(s), np.nan)], label=s.label) for s in data], classes=range(3)
+    )
+    model = classifier(name).fit(empty)
+    seen = SeriesSet([Series.of([0.0, 1.0], [[1.0, 2.0, 3.0], [1.0, 2.0, 9.0]])])
+    assert np.isfinite(model.predict_proba(empty)).all()
+    assert np.isfinite(model.predict_proba(seen)).all()
+
+
 def test_frames_come_back_as_frames():
     rows = [(one.id, t, *v) for one in problem(60) for t, v in zip(one.times, one.values, strict=True)]
     frame = pl.DataFrame(rows, schema=["who", "when", "a", "b"], orient="row")

@@ -79,6 +79,8 @@ class Boosting(Baseline):
     def fit(self, training: SeriesSet, validation: SeriesSet, *, refit: bool, seed: int) -> dict[str, float]:
         x, y, w = self.table(training)
         held, truth, weight = self.table(validation)
+        # scikit-learn bins no column without a number
+        x[:, np.isnan(x).all(0)] = 0.0
         if len(truth) < ENOUGH:
             model = self._new_model(min(FEW_TREES, self.max_iter), seed).fit(x, y, unequal(w))
         else:
