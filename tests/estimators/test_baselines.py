@@ -56,6 +56,12 @@ def test_baseline_learns_and_is_saved(name, classes, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_baseline_learns_from_few_series(name):
+    model = Classifier(backbone=name).fit(problem(count=24, classes=2))
+    assert model.score(problem(classes=2, seed=1)) > 0.8
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_baseline_tells_numbers(name, tmp_path):
     data, new = problem(), problem(seed=1)
     options = {"backbone": name, "backbone_options": QUICK.get(name)}
@@ -150,6 +156,7 @@ def test_trees_answer_as_those_of_scikit_learn():
     scaled = model.scaling_.apply(data), model.scaling_.apply(new)
     x, fresh = (summary_statistics(one)[0] for one in scaled)
     their = {"max_iter": 30, "learning_rate": 0.05, "max_leaf_nodes": 15, "l2_regularization": 1.0, "random_state": 0}
+    their["min_samples_leaf"] = len(data) // 20
     held = summary_statistics(model.scaling_.apply(problem(seed=2)))[0]
     oracle = HistGradientBoostingClassifier(early_stopping=True, **their)
     oracle.fit(x, data.labels, X_val=held, y_val=problem(seed=2).labels)

@@ -18,6 +18,9 @@ from contiformer.tasks.baselines.base import Baseline
 
 #: Validation series from which early stopping can tell anything; with fewer there are ``FEW_TREES`` of them.
 ENOUGH, FEW_TREES = 50, 100
+#: Series from which on there are enough for slower learning, on a random fifth of the features at each split.
+MANY = 2000
+SLOWLY: dict[str, Any] = {"learning_rate": 0.03, "max_iter": 500, "l2_regularization": 5.0, "max_features": 0.2}
 #: The logit of a class that no training series has.
 UNSEEN = -20.0
 
@@ -30,7 +33,7 @@ class Boosting(Baseline):
 
     Args:
         learning_rate, max_iter, max_leaf_nodes, l2_regularization, min_samples_leaf, max_features: see
-            ``sklearn.ensemble.HistGradientBoostingClassifier``.
+            ``sklearn.ensemble.HistGradientBoostingClassifier``. :meth:`describe` has their defaults for larger data.
         (all others): see :class:`Baseline`.
     """
 
@@ -71,6 +74,11 @@ class Boosting(Baseline):
         self.register_buffer("leaf_values", torch.zeros(trees, nodes, dtype=torch.float64))
         self.register_buffer("start", torch.zeros(self.outputs, dtype=torch.float64))
         self.register_buffer("depth", torch.zeros((), dtype=torch.int64))
+
+    @classmethod
+    def describe(cls, data: SeriesSet) -> dict[str, Any]:
+        """A leaf has a twentieth of the series, from 2 to 40; many series are learned from slowly."""
+        return {"min_samples_leaf": int(np.clip(len(data) // 20, 2, 40)), **(SLOWLY if len(data) >= MANY else {})}
 
     def features(self, batch: Batch) -> Float[Tensor, "batch features"]:
         """Summary statistics, in the units of the scaled series."""
