@@ -28,6 +28,7 @@ from contiformer.tasks.base import SeriesTask
 from contiformer.tasks.baselines import BASELINES, Baseline, make_baseline
 from contiformer.tasks.heads import ENOUGH_TO_CALIBRATE
 from contiformer.tasks.inputs import InputOptions, Inputs
+from contiformer.tasks.pooling import summary_moments
 from contiformer.training.options import EVALUATION_BATCH, TrainingOptions, TrainingOutcome
 
 if TYPE_CHECKING:
@@ -175,13 +176,16 @@ class Estimator(Learner):
         check_parameters(self)
         data = self._prepare(data)
         check_capabilities(self.backbone, self._capabilities(), data)
-        options = self.training_options()
         self.columns_, self.schema_ = columns, data.schema
         refuse_endless(data)
         # what is held out is not looked at, also not for its mean
-        self.scaling_ = self._fit_scaling(data if validation is not None else self._parts(data, 0)[0])
+        seen = data if validation is not None else self._parts(data, 0)[0]
+        self.scaling_ = self._fit_scaling(seen)
         self._forget()
         self.config_ = self._describe(data)
+        if self.config_["task"].get("summaries"):
+            self.config_["task"]["moments"] = summary_moments(self.scaling_.apply(seen))
+        options = self.training_options()
         checked = None
         if validation is not None:
             checked = self._validation_form(self.scaling_.apply(self._examples(self._prepare(validation))))
@@ -255,7 +259,12 @@ class Estimator(Learner):
             "backbone_options": options,
             "inputs": InputOptions(**{**shown, **self._input_options()}).to_dict(),
             "task": task,
+            "training_defaults": self._training_defaults_for(data),
         }
+
+    def _training_defaults_for(self, data: SeriesSet) -> dict[str, Any]:
+        """Defaults of training options that depend on the training data, for JSON."""
+        return {}
 
     def _augmentation(self) -> dict[str, Any]:
         """The fields of :class:`~contiformer.tasks.Augmentation`."""

@@ -131,8 +131,9 @@ class Learner(ABC):
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def training_options(self) -> TrainingOptions:
-        """All options, with the defaults of the estimator."""
-        return (self.training or TrainingOptions()).with_defaults(**self.training_defaults)
+        """All options, with the defaults of the estimator and, once fitted, those for its training data."""
+        found = getattr(self, "config_", {}).get("training_defaults", {})
+        return (self.training or TrainingOptions()).with_defaults(**{**self.training_defaults, **found})
 
     @property
     def seed(self) -> int:

@@ -25,7 +25,7 @@ class Classification(SeriesTask):
     Args:
         backbone, inputs: see :class:`SeriesTask`.
         classes: how many.
-        pooling, summaries, dropout: see :class:`PooledHead`.
+        pooling, summaries, moments, dropout: see :class:`PooledHead`.
         class_weights: one for each class, in the loss.
         label_smoothing: share of the probability that is spread over all classes in the loss.
         augmentation: of the training series: the fields of :class:`Augmentation`.
@@ -54,6 +54,7 @@ class Classification(SeriesTask):
         classes: int,
         pooling: PoolingKind = "learned",
         summaries: bool = False,
+        moments: tuple[list[float], list[float]] | None = None,
         dropout: float = 0.2,
         class_weights: list[float] | None = None,
         label_smoothing: float = 0.0,
@@ -63,7 +64,13 @@ class Classification(SeriesTask):
         if class_weights is not None and len(class_weights) != classes:
             raise ValueError(f"class_weights has {len(class_weights)} numbers for {classes} classes")
         self.head = PooledHead(
-            backbone.d_model, inputs.options, classes, pooling=pooling, summaries=summaries, dropout=dropout
+            backbone.d_model,
+            inputs.options,
+            classes,
+            pooling=pooling,
+            summaries=summaries,
+            moments=moments,
+            dropout=dropout,
         )
         self.class_weights = None if class_weights is None else list(class_weights)
         self.label_smoothing, self.augmentation = label_smoothing, Augmentation(**(augmentation or {}))

@@ -9,11 +9,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from contiformer.data.batch import Batch
+from contiformer.data.loader import Loader
+from contiformer.data.series_set import SeriesSet
 from contiformer.nn.dropout import Dropout
 from contiformer.nn.summaries import KINDS, channel_summaries
 from contiformer.tasks.inputs import InputOptions
 
 PoolingKind = Literal["learned", "mean", "last"]
+#: Standard deviations at which a standardised summary statistic is clipped.
+CLIP = 5.0
+#: Series whose statistics are computed at once.
+BATCH = 128
 
 
 class Pooling(nn.Module):
@@ -75,13 +81,32 @@ class Pooling(nn.Module):
         return scores.softmax(-1) * allowed
 
 
+def summary_numbers(batch: Batch) -> Float[Tensor, "batch numbers"]:
+    """Summary statistics of each channel, static features and whether they are known, in one row for each series."""
+    parts = [channel_summaries(batch.values, batch.times, batch.observed).flatten(1)]
+    if batch.static is not None and batch.static_observed is not None:
+        parts += [batch.static, batch.static_observed.to(batch.static.dtype)]
+    return torch.cat(parts, 1)
+
+
+def summary_moments(data: SeriesSet) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each number of :func:`summary_numbers` over scaled series; at least 1e-3."""
+    rows = [summary_numbers(batch) for batch in Loader(data, BATCH, shuffle=False) if isinstance(batch, Batch)]
+    numbers = torch.cat(rows).double()
+    std = numbers.std(0, correction=0).clamp(min=1e-3)
+    return [round(x, 6) for x in numbers.mean(0).tolist()], [round(x, 6) for x in std.tolist()]
+
+
 class PooledHead(nn.Module):
     """A linear map of the pooled states and, with ``summaries``, of summary statistics of each channel.
 
     The summaries (:func:`~contiformer.nn.summaries.channel_summaries`) and the static features go through a hidden
     layer of their own, ``hidden`` wide and with dropout: where channels are seldom observed, how often and how high
-    says much by itself.
+    says much by itself. They are standardised by ``moments``, those of the training series (:func:`summary_moments`).
     """
+
+    centre: Tensor
+    spread: Tensor
 
     def __init__(
         self,
@@ -91,14 +116,18 @@ class PooledHead(nn.Module):
         *,
         pooling: PoolingKind = "learned",
         summaries: bool = False,
+        moments: tuple[list[float], list[float]] | None = None,
         dropout: float = 0.2,
-        hidden: int = 64,
+        hidden: int = 128,
     ) -> None:
         super().__init__()
         self.pooling = Pooling(d_model, pooling)
         self.summary = None
         if summaries:
             numbers = KINDS * inputs.channels + 2 * inputs.static
+            centre, spread = moments or ([0.0] * numbers, [1.0] * numbers)
+            self.register_buffer("centre", torch.tensor(centre), persistent=False)
+            self.register_buffer("spread", torch.tensor(spread), persistent=False)
             self.summary = nn.Sequential(Dropout(dropout), nn.Linear(numbers, hidden), nn.GELU(), Dropout(dropout))
         self.out = nn.Linear(self.pooling.size + (hidden if summaries else 0), outputs)
 
@@ -109,7 +138,5 @@ class PooledHead(nn.Module):
         pooled = self.pooling(states, shown.observed.any(-1))
         if self.summary is None:
             return self.out(pooled).float()
-        parts = [channel_summaries(batch.values, batch.observed).flatten(1)]
-        if batch.static is not None and batch.static_observed is not None:
-            parts += [batch.static, batch.static_observed.to(batch.static.dtype)]
-        return self.out(torch.cat([pooled, self.summary(torch.cat(parts, 1)).to(pooled.dtype)], 1)).float()
+        numbers = ((summary_numbers(batch) - self.centre) / self.spread).clamp(-CLIP, CLIP)
+        return self.out(torch.cat([pooled, self.summary(numbers).to(pooled.dtype)], 1)).float()

@@ -24,7 +24,7 @@ class Regression(SeriesTask):
     Args:
         backbone, inputs: see :class:`SeriesTask`.
         mean, std: of the training labels.
-        pooling, summaries, dropout: see :class:`PooledHead`.
+        pooling, summaries, moments, dropout: see :class:`PooledHead`.
         augmentation: of the training series: the fields of :class:`Augmentation`.
 
     Example:
@@ -49,12 +49,13 @@ class Regression(SeriesTask):
         std: float = 1.0,
         pooling: PoolingKind = "learned",
         summaries: bool = False,
+        moments: tuple[list[float], list[float]] | None = None,
         dropout: float = 0.2,
         augmentation: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         self.head = PooledHead(
-            backbone.d_model, inputs.options, 1, pooling=pooling, summaries=summaries, dropout=dropout
+            backbone.d_model, inputs.options, 1, pooling=pooling, summaries=summaries, moments=moments, dropout=dropout
         )
         self.augmentation = Augmentation(**(augmentation or {}))
         self.mean, self.std = mean, std
