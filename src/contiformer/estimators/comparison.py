@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contiformer.data.conversion import plain
 from contiformer.data.errors import DataError
-from contiformer.data.files import read_text, write_text
 from contiformer.data.series_set import SeriesSet
 from contiformer.estimators.base import columns_of
-from contiformer.estimators.blend import KINDS, Task, new_member, outputs_of
+from contiformer.estimators.blend import KINDS, Task, outputs_of
+from contiformer.estimators.cells import Cells, names_of_models, new_model
 from contiformer.tasks.scores import classification_scores, regression_scores
 
 if TYPE_CHECKING:
@@ -179,28 +176,30 @@ def compare(
         >>> sorted(row.model for row in found.rows), found.metric
         (['boosting', 'rocket'], 'auroc')
     """
-    names = [model if isinstance(model, str) else repr(model) for model in models]
+    names = names_of_models(models)
     if task not in KINDS:
         raise ValueError(f"task must be 'classification' or 'regression', got {task!r}")
     if len(set(names)) < len(names) or not names:
         raise ValueError("models must be one or more different ones")
-    first = new_member(models[0], task)
+    first = new_model(models[0], KINDS[task])
     data = first._prepare(first._parse(X, y, columns_of(**columns), None)[0])
     if data.schema.targets:
         raise DataError("models are compared by one answer for each series", remedy="give y, or the column label")
     pairs = data.k_fold(min(folds, len(data)), seed=seed, stratify=task == "classification")
-    cells = _Cells(None if run_dir is None else Path(run_dir), _fingerprint(data, task, folds, seed))
+    cells = Cells(None if run_dir is None else Path(run_dir), (task, len(pairs), seed, data.channels), data)
     started = time.perf_counter()
     done: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for number, (rest, fold) in enumerate(pairs):
         for model, name in zip(models, names, strict=True):
-            cell = cells.read(name, number)
-            if cell is None:
-                # the first one is always trained: no table without a row
-                if time_budget is not None and time.perf_counter() - started > time_budget and any(done.values()):
-                    continue
-                cell = _trained(new_member(model, task), rest, fold, data)
-                cells.write(name, number, cell)
+            late = time_budget is not None and time.perf_counter() - started > time_budget
+            # the first one is always trained: no table without a row
+            if late and any(done.values()) and cells.read(name, number) is None:
+                continue
+
+            def train(place: Path | None, model: Any = model, rest: Any = rest, fold: Any = fold) -> Any:
+                return _trained(new_model(model, KINDS[task], place), rest, fold, data)
+
+            cell = cells.run(name, number, train)
             if progress is not None:
                 progress(f"fold {number + 1} of {len(pairs)}, {name}: {cell['seconds']:.3g} s")
             done[name].append({**cell, "fold": number})
@@ -235,46 +234,6 @@ def _reset_peak() -> float | None:
     except OSError:
         return None
     return _memory("VmRSS")
-
-
-class _Cells:
-    """Outcomes of trainings as JSON files of a folder."""
-
-    def __init__(self, folder: Path | None, fingerprint: str) -> None:
-        self.folder = None if folder is None else folder / "cells"
-        if self.folder is None or folder is None:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "comparison.json"
-        if not path.is_file():
-            write_text(path, json.dumps({"fingerprint": fingerprint}))
-        elif json.loads(read_text(path)).get("fingerprint") != fingerprint:
-            problem = "a comparison of other data, or with other folds, was begun here"
-            raise DataError(problem, file=folder, remedy="give another folder")
-
-    def _path(self, name: str, fold: int) -> Path | None:
-        key = hashlib.sha256(name.encode()).hexdigest()[:12]
-        return None if self.folder is None else self.folder / f"{key}-fold{fold}.json"
-
-    def read(self, name: str, fold: int) -> dict[str, Any] | None:
-        path = self._path(name, fold)
-        if path is None or not path.is_file():
-            return None
-        found: dict[str, Any] = json.loads(read_text(path))
-        return found
-
-    def write(self, name: str, fold: int, cell: dict[str, Any]) -> None:
-        path = self._path(name, fold)
-        if path is not None:
-            write_text(path, json.dumps({"model": name, **cell}, default=plain))
-
-
-def _fingerprint(data: SeriesSet, task: str, folds: int, seed: int) -> str:
-    found = hashlib.sha256(json.dumps([task, folds, seed, data.channels, data.ids, data.labels], default=str).encode())
-    for one in data:
-        found.update(one.times.tobytes())
-        found.update(np.ascontiguousarray(one.values).tobytes())
-    return found.hexdigest()
 
 
 def _summary(
