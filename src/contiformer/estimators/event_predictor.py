@@ -56,7 +56,8 @@ class EventPredictor(Learner):
     """Marked temporal point process: intensities of all types of events at any time, given the history.
 
     Attributes:
-        backbone: "hp", "nhp", "rmtpp", "sahp", "thp", or any backbone that is or can be causal.
+        backbone: "hp", "nhp", "rmtpp", "sahp", "thp", or any backbone that is or can be causal; or a baseline that is
+            fitted in closed form: "poisson" (constant rates), "renewal" (independent waits, types by the last type).
         intensity: "auto": each model's own; for contiformer "hazard", exact and flexible. "thp" (the paper's formula),
             "thp-elapsed", "sahp", "rmtpp": from the state at the last event. "continuous": from the state at every
             time; slower, above all in prediction.
