@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from contiformer import Blend, Classifier, Regressor, TrainingOptions, compare, load
+from contiformer import Blend, Classifier, Regressor, TrainingOptions, load
 from contiformer.data import DataError, Series, SeriesSet
 from contiformer.estimators import Learner
 from tests.estimators.test_baselines import problem
@@ -170,53 +170,3 @@ def test_models_of_other_classes_channels_or_tasks_are_not_blended(tmp_path, ble
     other.save(tmp_path / "member1")
     with pytest.raises(DataError, match="classes"):
         Blend.load(tmp_path)
-
-
-# Comparison
-
-
-def test_comparison_resumes_and_recommends(tmp_path):
-    data = problem(80, classes=2)
-    said = []
-    found = compare(data, models=SMALL, folds=2, run_dir=tmp_path, progress=said.append)
-    assert len(said) == 4
-    assert found.metric == "auroc"
-    best, other = found.rows
-    assert best.behind == 0
-    assert best.behind_low == best.behind_high == 0
-    assert other.behind >= 0
-    assert other.behind_low <= other.behind <= other.behind_high
-    assert all(row.low <= row.metrics["auroc"] <= row.high for row in found.rows)
-    assert found.recommendation().startswith("Use ")
-    assert "folds" in str(found)
-    cells = sorted((tmp_path / "cells").iterdir())
-    before = [path.stat().st_mtime_ns for path in cells]
-    cells[0].unlink()
-    again = compare(data, models=SMALL, folds=2, run_dir=tmp_path)
-    assert [path.stat().st_mtime_ns for path in cells[1:]] == before[1:]
-    assert cells[0].is_file()
-    assert {row.model: row.metrics for row in again.rows} == {row.model: row.metrics for row in found.rows}
-    with pytest.raises(DataError, match="other data"):
-        compare(problem(60, classes=2), models=SMALL, folds=2, run_dir=tmp_path)
-
-
-def test_comparison_keeps_to_its_time_budget():
-    found = compare(problem(60), models=SMALL, folds=2, time_budget=0.0)
-    assert [row.folds for row in found.rows] == [1]
-    assert len(found.left_out) == 1
-    assert found.metric == "accuracy"
-
-
-def test_comparison_of_regressors_and_its_picture(tmp_path):
-    pytest.importorskip("matplotlib")
-    data = problem(60)
-    found = compare(list(data), [float(one.label) for one in data], task="regression", models=NUMBERS, folds=2)
-    assert found.metric == "rmse"
-    assert found.rows[0].metrics["rmse"] <= found.rows[1].metrics["rmse"]
-    assert found.plot(tmp_path / "picture.png").stat().st_size > 1000
-    assert json.loads(json.dumps(found.to_dict()))["recommendation"]
-
-
-def test_comparison_refuses_unknown_metrics():
-    with pytest.raises(ValueError, match="metric must be one of"):
-        compare(problem(40), models=SMALL[:1], folds=2, metric="elegance")

@@ -34,6 +34,9 @@ Categorical = Annotated[str | None, typer.Option(metavar="A,B", help="Columns th
 Static = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that do not change within a series.")]
 Targets = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict at every time, for regression.")]
 Duplicates = Annotated[str, typer.Option(help="Two rows of a series at one time: error, mean, first, last or keep.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One parameter; may be repeated, and wins.")
+]
 Quantiles = Annotated[str | None, typer.Option(metavar="0.1,0.9", help="Quantiles, not mean and standard deviation.")]
 Ahead = Annotated[int | None, typer.Option(min=1, metavar="STEPS", help="Events ahead, by sampling, for events.")]
 #: Defaults of the server.
@@ -125,9 +128,7 @@ def train(
     drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to leave out.")] = 0,
     backbone: Annotated[str | None, typer.Option(help="The model inside (default: contiformer).")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML with parameters of the estimator.")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One parameter; may be repeated, and wins.")
-    ] = None,
+    assignments: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the model and of --drop.")] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="RUN", help="The run folder (default: below runs/, named by the options).")
@@ -158,10 +159,11 @@ def train(
 
 @app.command()
 def compare(
-    data: Annotated[str, typer.Option(metavar="NAME|FILE", help="Labelled series, as for `contiformer train`.")],
-    task: Annotated[str, typer.Option(help="classification or regression.")] = "classification",
+    data: Annotated[str, typer.Option(metavar="NAME|FILE", help="As for `contiformer train`.")],
+    task: Annotated[str, typer.Option(help=TASKS)] = "classification",
     id: Id = None,
     time: Time = None,
+    type: Type = None,
     values: Values = None,
     variable: Variable = None,
     value: Value = None,
@@ -172,10 +174,13 @@ def compare(
     duplicates: Duplicates = "error",
     drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to leave out.")] = 0,
     models: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Baselines and backbones (default: two and four of them).")
+        str | None, typer.Option(metavar="A,B", help="Baselines and backbones (default: some that fit).")
     ] = None,
+    assignments: Settings = None,
     folds: Annotated[int, typer.Option(min=2, help="Of the cross-validation.")] = 5,
-    metric: Annotated[str | None, typer.Option(help="To compare by (default: auroc, accuracy or rmse).")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="To compare by (default: auroc, accuracy, rmse or log_likelihood).")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="After them no further training is begun.")] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="For results and a picture; goes on from what is there.")
@@ -192,6 +197,7 @@ def compare(
       contiformer compare --data stays.csv --label died
         --id patient --time hour --minutes 30 --output comparison
       contiformer compare --data BasicMotions --models boosting,rocket
+      contiformer compare --task forecasting --data ILI --set horizon=12
     """
     _run("compare", locals())
 
