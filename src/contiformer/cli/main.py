@@ -214,6 +214,7 @@ def evaluate(
     type: Type = None,
     label: Label = None,
     labels: Labels = None,
+    n: Ahead = None,
     as_json: AsJson = False,
 ) -> None:
     """Metrics of a trained model on its test part, or on other data.

@@ -93,7 +93,7 @@ class Comparison:
         # names are typed again, and must not be cut
         table.add_column("model", no_wrap=True)
         for head in (self.metric, "95 %", "behind", "95 %", "seconds", "MB"):
-            table.add_column(head)
+            table.add_column(head, no_wrap=head == self.metric)
         for row in self.rows:
             interval, gap = f"{row.low:.3g} to {row.high:.3g}", f"{row.behind_low:.2g} to {row.behind_high:.2g}"
             behind = ("", "") if row is self.rows[0] else (f"{row.behind:.2g}", gap)
