@@ -9,7 +9,16 @@ from contiformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from contiformer.backbones import ContiFormer
-    from contiformer.estimators import Blend, Classifier, EventPredictor, Forecaster, Interpolator, Regressor, compare
+    from contiformer.estimators import (
+        Blend,
+        Classifier,
+        EventPredictor,
+        Forecaster,
+        Interpolator,
+        Regressor,
+        compare,
+        load,
+    )
     from contiformer.native import use_kernels
     from contiformer.training import TrainingOptions
 
@@ -20,7 +29,16 @@ __getattr__, __all__ = lazy_names(
     __name__,
     {
         "backbones": ["ContiFormer"],
-        "estimators": ["Blend", "Classifier", "EventPredictor", "Forecaster", "Interpolator", "Regressor", "compare"],
+        "estimators": [
+            "Blend",
+            "Classifier",
+            "EventPredictor",
+            "Forecaster",
+            "Interpolator",
+            "Regressor",
+            "compare",
+            "load",
+        ],
         "native": ["use_kernels"],
         "training": ["TrainingOptions"],
     },

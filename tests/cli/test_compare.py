@@ -19,3 +19,17 @@ def test_models_are_compared_on_a_table_and_again_from_the_folder(tmp_path):
     again = run(*named, "--json")
     assert json.loads(again.stdout)["rows"][0]["model"] == "boosting"
     assert run("compare", "--data", str(tmp_path / "stays.csv"), "--models", "bosting").exit_code == 2
+
+
+def test_forecasts_and_events_are_compared(table, tmp_path):
+    columns = ("--id", "who", "--time", "t", "--values", "x")
+    words = ("compare", "--task", "forecasting", "--data", table, *columns, "--set", "horizon=2", "--folds", "2")
+    result = run(*words, "--models", "last-value,linear", "--output", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "rmse" in result.stdout
+    assert "Use " in result.stdout
+    events = ("compare", "--task", "events", "--data", "poisson", "--models", "poisson,renewal", "--folds", "2")
+    told = json.loads(run(*events, "--json").stdout)
+    assert {row["model"] for row in told["rows"]} == {"poisson", "renewal"}
+    assert told["metric"] == "log_likelihood"
+    assert run(*events, "--label", "x").exit_code == 2

@@ -289,3 +289,10 @@ def test_explain(hawkes, orders, tmp_path):
     assert found.columns == ["customer", "hour", "product", "attribution", "rank"]
     assert found["attribution"].abs().max() > 0
     assert "--hide" in _error(run("explain", hawkes, "--input", orders, "--hide", "time"), 2)
+
+
+def test_next_events_are_evaluated(hawkes, orders, classified):
+    found = json.loads(run("evaluate", hawkes, "--data", orders, "--n", "3", "--json").stdout)
+    assert 0 <= found["tmap"] <= 1
+    assert 0 <= found["otd"] <= 6
+    assert run("evaluate", classified[0], "--n", "3").exit_code == 2

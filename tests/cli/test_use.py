@@ -12,7 +12,7 @@ import pytest
 from contiformer.cli import doctor as doctor_module
 from contiformer.cli.commands import as_options
 from contiformer.cli.predict import parse_times
-from contiformer.estimators import Classifier, Interpolator
+from contiformer.estimators import Blend, Classifier, Interpolator
 from tests.cli.conftest import run
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -196,3 +196,25 @@ def test_explain_tells_limits_once(classified, table):
     assert result.exit_code == 0, result.output
     assert result.stderr.count("windows of up to") == 1
     assert "following series" in result.stderr
+
+
+def test_every_command_takes_a_blend(table, tmp_path):
+    pytest.importorskip("matplotlib")
+    members = [Classifier(backbone="boosting", backbone_options={"max_iter": 5}), Classifier(backbone="rocket")]
+    frame = pl.read_csv(table)
+    blend = Blend(members, folds=2, run_dir=tmp_path / "blend")
+    blend.fit(frame, id="who", time="t", values=["x"], label="kind")
+    folder, output = tmp_path / "blend", tmp_path / "risk.csv"
+    assert run("predict", folder, "--input", table, "--output", output).exit_code == 0
+    told = pl.read_csv(output).sort("who")
+    ours = blend.predict_proba(frame).sort("who")
+    np.testing.assert_allclose(told["probability_up"], ours["up"], rtol=1e-12)
+    assert run("predict", folder, "--input", table, "--output", tmp_path / "parts").exit_code == 0
+    found = json.loads(run("evaluate", folder, "--data", table, "--json").stdout)
+    assert found == pytest.approx(blend.evaluate(frame))
+    for command in ("report", "plot"):
+        result = run(command, folder)
+        assert result.exit_code == 0, result.output
+    assert "a blend of boosting, rocket" in (folder / "report.html").read_text()
+    assert "member0" in _error(run("explain", folder, "--input", table), 1)
+    assert "member0" in _error(run("export", folder, "--to", "onnx"), 1)

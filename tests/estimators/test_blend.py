@@ -5,8 +5,9 @@ import polars as pl
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from contiformer import Blend, Classifier, Regressor, compare
+from contiformer import Blend, Classifier, Regressor, TrainingOptions, load
 from contiformer.data import DataError, Series, SeriesSet
+from contiformer.estimators import Learner
 from tests.estimators.test_baselines import problem
 
 SMALL = [
@@ -101,51 +102,71 @@ def test_rare_class_may_be_missing_in_a_fold():
     assert Blend(SMALL, folds=2).fit(data).predict_proba(data).shape == (41, 3)
 
 
-# Comparison
+def test_stopped_blend_goes_on_at_the_member_and_fold_it_was_at(tmp_path, monkeypatch):
+    data, new = problem(40, classes=2), problem(20, classes=2, seed=1)
+    tiny = TrainingOptions(max_epochs=2, min_steps=0, verbose=0)
+    members = [SMALL[0], Classifier(d_model=8, n_layers=1, training=tiny)]
+    whole = Blend(members, folds=2).fit(data)
+    fit, trained = Classifier.fit, []
 
+    def stopped_at(count):
+        def counted(self, *args, **how):
+            if len(trained) == count:
+                raise KeyboardInterrupt
+            trained.append(self.backbone)
+            return fit(self, *args, **how)
 
-def test_comparison_resumes_and_recommends(tmp_path):
-    data = problem(80, classes=2)
-    said = []
-    found = compare(data, models=SMALL, folds=2, run_dir=tmp_path, progress=said.append)
-    assert len(said) == 4
-    assert found.metric == "auroc"
-    best, other = found.rows
-    assert best.behind == 0
-    assert best.behind_low == best.behind_high == 0
-    assert other.behind >= 0
-    assert other.behind_low <= other.behind <= other.behind_high
-    assert all(row.low <= row.metrics["auroc"] <= row.high for row in found.rows)
-    assert found.recommendation().startswith("Use ")
-    assert "folds" in str(found)
-    cells = sorted((tmp_path / "cells").iterdir())
-    before = [path.stat().st_mtime_ns for path in cells]
-    cells[0].unlink()
-    again = compare(data, models=SMALL, folds=2, run_dir=tmp_path)
-    assert [path.stat().st_mtime_ns for path in cells[1:]] == before[1:]
-    assert cells[0].is_file()
-    assert {row.model: row.metrics for row in again.rows} == {row.model: row.metrics for row in found.rows}
+        return counted
+
+    # two members, two folds, and both on everything: 6 trainings
+    for stop in (1, 3, 5):
+        trained.clear()
+        monkeypatch.setattr(Classifier, "fit", stopped_at(1 if stop == 1 else 2))
+        with pytest.raises(KeyboardInterrupt):
+            Blend(members, folds=2, run_dir=tmp_path).fit(data)
+    trained.clear()
+    monkeypatch.setattr(Classifier, "fit", stopped_at(None))
+    again = Blend(members, folds=2, run_dir=tmp_path).fit(data)
+    # what is fitted to all series is fitted again, from its last checkpoint
+    assert trained == ["boosting", "contiformer"]
+    assert again.weights_ == whole.weights_
+    np.testing.assert_array_equal(again.predict_proba(new), whole.predict_proba(new))
+    np.testing.assert_array_equal(load(tmp_path).predict_proba(new), whole.predict_proba(new))
     with pytest.raises(DataError, match="other data"):
-        compare(problem(60, classes=2), models=SMALL, folds=2, run_dir=tmp_path)
+        Blend(members, folds=2, run_dir=tmp_path).fit(new)
 
 
-def test_comparison_keeps_to_its_time_budget():
-    found = compare(problem(60), models=SMALL, folds=2, time_budget=0.0)
-    assert [row.folds for row in found.rows] == [1]
-    assert len(found.left_out) == 1
-    assert found.metric == "accuracy"
+def test_load_finds_the_kind_of_a_folder(blend, tmp_path):
+    blend.save(tmp_path)
+    assert isinstance(load(tmp_path), Blend)
+    assert isinstance(load(tmp_path / "member1"), Classifier)
+    with pytest.raises(DataError, match=r"Blend\.load"):
+        Learner.load(tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.suffix not in ("", ".json", ".md", ".safetensors")]
 
 
-def test_comparison_of_regressors_and_its_picture(tmp_path):
-    pytest.importorskip("matplotlib")
-    data = problem(60)
-    found = compare(list(data), [float(one.label) for one in data], task="regression", models=NUMBERS, folds=2)
-    assert found.metric == "rmse"
-    assert found.rows[0].metrics["rmse"] <= found.rows[1].metrics["rmse"]
-    assert found.plot(tmp_path / "picture.png").stat().st_size > 1000
-    assert json.loads(json.dumps(found.to_dict()))["recommendation"]
+def test_fitted_models_are_blended_by_held_out_series():
+    train, held, new = (problem(120, classes=2, seed=seed) for seed in range(3))
+    models = [one.__class__(**one.get_params(deep=False)).fit(train) for one in SMALL]
+    blend = Blend.of_fitted(models, held)
+    assert sum(blend.weights_) == pytest.approx(1)
+    assert blend.metrics_["validation_series"] == 120
+    assert blend.evaluate(new)["loss"] < max(one.evaluate(new)["loss"] for one in models) + 0.02
+    with pytest.raises(ValueError, match="members"):
+        blend.explain(new)
+    with pytest.raises(ValueError, match="members"):
+        blend.export("model.onnx")
 
 
-def test_comparison_refuses_unknown_metrics():
-    with pytest.raises(ValueError, match="metric must be one of"):
-        compare(problem(40), models=SMALL[:1], folds=2, metric="elegance")
+def test_models_of_other_classes_channels_or_tasks_are_not_blended(tmp_path, blend):
+    other = SMALL[0].__class__(**SMALL[0].get_params(deep=False)).fit(problem(60, classes=3))
+    with pytest.raises(DataError, match=r"model 1 has the classes \(0, 1, 2\), and model 0 has \(0, 1\)"):
+        Blend.of_fitted([blend.fitted_[0], other], problem(20, classes=2))
+    single = SeriesSet([Series.of(s.times, s.values[:, :1], label=s.label) for s in problem(60, classes=2)])
+    narrow = Classifier(backbone="boosting", backbone_options={"max_iter": 5}).fit(single)
+    with pytest.raises(DataError, match="channels"):
+        Blend.of_fitted([blend.fitted_[0], narrow], problem(20, classes=2))
+    blend.save(tmp_path)
+    other.save(tmp_path / "member1")
+    with pytest.raises(DataError, match="classes"):
+        Blend.load(tmp_path)

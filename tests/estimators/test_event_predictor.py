@@ -26,6 +26,7 @@ KINDS = {
     "rmtpp": ("rmtpp", "auto"),
     "nhp": ("nhp", "auto"),
     "hp": ("hp", "auto"),
+    "renewal": ("renewal", "auto"),
     "continuous": ("contiformer", "continuous"),
 }
 

@@ -1,6 +1,5 @@
 """Boards: metrics against independent oracles, protocols, grids, tables, and cells on small data."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from reproduction.__main__ import app
 from reproduction.board_tables import published
 from reproduction.experiments import Cell
 from reproduction.forecast_boards import hourly_means, last_values, overall_errors, per_variable_errors
-from reproduction.horizon import mean_gap, transport_distance
 from reproduction.results import Results
 from reproduction.store import Store
 
@@ -74,39 +72,6 @@ def test_unknown_boards_are_rejected(words, problem, tmp_path):
     shown = run(*words, "--output", tmp_path)
     assert shown.exit_code == 2
     assert problem in shown.output
-
-
-# --- the next ten events ----------------------------------------------------------------------------------------------
-
-
-def _cheapest(a, kinds, b, true_kinds, cost):
-    """By trying every partial matching."""
-    best = np.inf
-    for size in range(min(len(a), len(b)) + 1):
-        for rows in itertools.combinations(range(len(a)), size):
-            for columns in itertools.permutations(range(len(b)), size):
-                pairs = list(zip(rows, columns, strict=True))
-                if all(kinds[i] == true_kinds[j] for i, j in pairs):
-                    moved = sum(abs(a[i] - b[j]) for i, j in pairs)
-                    best = min(best, moved + cost * (len(a) + len(b) - 2 * size))
-    return best
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_transport_distance_is_the_cheapest_matching(seed):
-    rng = np.random.default_rng(seed)
-    a, b = np.sort(rng.random(4) * 3), np.sort(rng.random(4) * 3)
-    kinds, true_kinds = rng.integers(0, 2, 4), rng.integers(0, 2, 4)
-    cost = float(rng.uniform(0.1, 1.0))
-    expected = _cheapest(a, kinds, b, true_kinds, cost)
-    assert transport_distance(a, kinds, b, true_kinds, cost) == pytest.approx(expected)
-
-
-def test_transport_distance_of_equal_and_of_foreign_events():
-    times, kinds = [1.0, 2.0, 3.0], [0, 1, 0]
-    assert transport_distance(times, kinds, times, kinds) == 0
-    assert transport_distance(times, kinds, times, [2, 2, 2]) == 6
-    assert transport_distance([0.0], [0], [100.0], [0], cost=0.5) == 1
 
 
 # --- forecasting ------------------------------------------------------------------------------------------------------
@@ -269,12 +234,12 @@ def test_a_cell_of_the_events_board(monkeypatch):
     data = hawkes_set(8, end=12.0, seed=3)
     monkeypatch.setattr(boards, "event_parts", lambda name, fold: (data[:4], data[4:6], data[6:]))
     monkeypatch.setattr(boards.events, "QUICK", {"min_steps": 4, "epochs": 1, "d_model": 8})
-    monkeypatch.setattr("reproduction.horizon.DRAWS", 3)
+    monkeypatch.setattr("contiformer.estimators.events_ahead.DRAWS", 3)
     outcome = boards.run_events(Cell("board-events", "Taxi", "fold1", "hp", 0), "quick", 0)
     assert {"log_likelihood", "accuracy", "rmse"} <= set(outcome.metrics)
     if outcome.details["horizon_sequences"]:
         assert 0 <= outcome.metrics["otd"] <= 20
-    assert mean_gap(data) > 0
+        assert 0 <= outcome.metrics["tmap"] <= 1
     assert isinstance(data, EventSet)
 
 

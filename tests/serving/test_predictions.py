@@ -3,9 +3,13 @@
 import numpy as np
 import polars as pl
 import pytest
+from fastapi.testclient import TestClient
 
+from contiformer import Blend, Classifier, load
+from contiformer.serving import create_app
 from contiformer.serving.messages import AtAnswers, PredictAnswers
-from tests.serving.problems import days, of, orders, without
+from tests.serving.conftest import URL
+from tests.serving.problems import days, of, orders, waves, without
 
 
 def ask(client, path, model, status=200, **body):
@@ -29,6 +33,20 @@ def test_classes_and_probabilities(client, models, rows):
         found = said[row.pop("who")]
         assert found["probabilities"] == pytest.approx(row)
         assert found["label"] == max(row, key=row.get)
+
+
+def test_blend_is_served_like_any_model(rows, tmp_path):
+    members = [Classifier(backbone=name) for name in ("boosting", "rocket")]
+    roles = {"id": "who", "time": "t", "values": ["x", "<script>"], "label": "kind"}
+    Blend(members, folds=2, run_dir=tmp_path / "blend").fit(pl.DataFrame(waves()), **roles)
+    with TestClient(create_app([tmp_path / "blend"]), base_url=URL) as client:
+        said = predictions(client, "blend", rows)
+        expected = load(tmp_path / "blend").predict_proba(pl.DataFrame(rows))
+        assert said["p1"]["probabilities"] == pytest.approx(expected.drop("who").row(1, named=True))
+        assert predictions(client, "blend", rows, "/at", at=[4.0, 100.0])["p1"]["labels"][1] == said["p1"]["label"]
+        described = client.get("/schema").json()["models"]["blend"]
+        assert (described["estimator"], described["backbone"]) == ("Blend", "a blend of boosting, rocket")
+        assert client.get("/explore/report").status_code == 200
 
 
 def test_numbers(client, models, rows):

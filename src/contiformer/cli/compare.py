@@ -10,36 +10,41 @@ import typer
 from rich.console import Console
 
 from contiformer.backbones import BACKBONES
-from contiformer.cli.source import SeriesSource
+from contiformer.cli.commands import names_in
+from contiformer.cli.run_folder import TASKS
+from contiformer.cli.settings import checked, parse_assignments
+from contiformer.cli.source import SeriesSource, kind_of
+from contiformer.cli.train import source_of
+from contiformer.data import catalog
 from contiformer.data.errors import did_you_mean
 from contiformer.data.files import write_text
-from contiformer.estimators.blend import KINDS
-from contiformer.estimators.comparison import MODELS
+from contiformer.estimators import comparison_tasks
 from contiformer.estimators.comparison import compare as compare_models
-from contiformer.estimators.tables import Columns
 from contiformer.tasks.baselines import BASELINES
+from contiformer.tasks.events.build import WHOLE
 
 
 def compare(data: str, task: str, models: str | None, as_json: bool, output: Path | None, **options: Any) -> None:
     """Print the table and the recommendation; with a folder, write them there with a picture."""
-    if task not in KINDS:
-        raise typer.BadParameter(f"there is no {task!r} to compare; {did_you_mean(task, KINDS)}.", param_hint="--task")
-    names = tuple(_names(models)) or MODELS
-    known = (*BASELINES, *BACKBONES)
+    if task not in TASKS:
+        raise typer.BadParameter(f"there is no {task!r} to compare; {did_you_mean(task, TASKS)}.", param_hint="--task")
+    names = names_in(models) or comparison_tasks.TASKS[task].models
+    known = (*(WHOLE if task == "events" else [n for n, one in BASELINES.items() if task in one.tasks]), *BACKBONES)
     for name in names:
         if name not in known:
             raise typer.BadParameter(f"there is no model {name!r}; {did_you_mean(name, known)}.", param_hint="--models")
-    roles: dict[str, Any] = {name: options[name] for name in ("id", "time", "label", "variable", "value", "duplicates")}
-    several: dict[str, Any] = {name: tuple(_names(options[name])) for name in ("static", "categorical")}
-    columns = Columns(values=tuple(_names(options["values"])) or None, **several, **roles)
-    labels = None if options["labels"] is None else str(options["labels"].resolve())
-    source = SeriesSource.of(data, columns=columns, labels=labels, drop=options["drop"])
-    series = source.training(task, {})[0]
+    settings = checked(TASKS[task], parse_assignments(options["assignments"] or ()), "--set")
+    source: Any = source_of(task, {**options, "data": data, "targets": None, "test": None, "fold": None}, 0)
+    if isinstance(source, SeriesSource) and task == "forecasting" and kind_of(source.data) == "forecasting":
+        # whole series, not the windows of a published split
+        settings, series = source.lengths() | settings, catalog.load_forecasting(source.data)
+    else:
+        series = source.training(task, settings)[0]
     minutes = options["minutes"]
     found = compare_models(
         series,
-        task=task,  # type: ignore[arg-type]
-        models=names,
+        task=task,
+        models={name: TASKS[task].from_options(**settings, backbone=name) for name in names},
         folds=options["folds"],
         metric=options["metric"],
         time_budget=None if minutes is None else 60 * minutes,
@@ -60,7 +65,3 @@ def compare(data: str, task: str, models: str | None, as_json: bool, output: Pat
     typer.echo(found.recommendation())
     if found.left_out:
         typer.echo(f"Not compared, for want of time: {', '.join(found.left_out)}.")
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]

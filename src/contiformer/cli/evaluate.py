@@ -12,14 +12,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contiformer.cli.run_folder import load_run, read_given, read_source, refuse_without_data, tell_files
+from contiformer.cli.run_folder import (
+    load_run,
+    read_given,
+    read_source,
+    refuse_options,
+    refuse_without_data,
+    tell_files,
+)
 from contiformer.data import DataError
 from contiformer.data.errors import printable
 
 
-def evaluate(run: Path, data: str | None, as_json: bool, **columns: Any) -> None:
+def evaluate(run: Path, data: str | None, as_json: bool, n: int | None = None, **columns: Any) -> None:
     """Print the metrics on the test part of the run, or on other data."""
     estimator: Any = load_run(run)
+    if estimator.task_name != "events":
+        refuse_options(("--n", n), why=f"{estimator.task_name} has no use for it.")
     source = read_source(run, estimator.task_name)
     found: Any = None
     if data is not None:
@@ -33,7 +42,7 @@ def evaluate(run: Path, data: str | None, as_json: bool, **columns: Any) -> None
     if found is None:
         remedy = "pass --data FILE, or train with --test FILE or a share"
         raise DataError("the run has no test part", file=run, remedy=remedy)
-    metrics = estimator.evaluate(found)
+    metrics = estimator.evaluate(found) if n is None else estimator.evaluate(found, ahead=n)
     if as_json:
         typer.echo(json.dumps(metrics, indent=2))
     else:

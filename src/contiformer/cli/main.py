@@ -32,6 +32,9 @@ Categorical = Annotated[str | None, typer.Option(metavar="A,B", help="Columns th
 Static = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that do not change within a series.")]
 Targets = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict at every time (regression only).")]
 Duplicates = Annotated[str, typer.Option(help="Rows of a series at one time: error, mean, first, last or keep.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One parameter; repeatable, overrides --config.")
+]
 Quantiles = Annotated[str | None, typer.Option(metavar="0.1,0.9", help="Quantiles, in place of mean and std.")]
 Ahead = Annotated[int | None, typer.Option(min=1, metavar="STEPS", help="Number of events to predict (events only).")]
 #: Defaults of the server.
@@ -120,10 +123,7 @@ def train(
     drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to drop.")] = 0,
     backbone: Annotated[str | None, typer.Option(help="See `contiformer backbones` (default: contiformer).")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML with parameters of the estimator.")] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One parameter; repeatable, overrides --config."),
-    ] = None,
+    assignments: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the training and of --drop.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="RUN", help="Run folder (default: in runs/).")] = None,
 ) -> None:
@@ -152,10 +152,11 @@ def train(
 
 @app.command()
 def compare(
-    data: Annotated[str, typer.Option(metavar="NAME|FILE", help="Labelled series, as for `contiformer train`.")],
-    task: Annotated[str, typer.Option(help="classification or regression.")] = "classification",
+    data: Annotated[str, typer.Option(metavar="NAME|FILE", help="As for `contiformer train`.")],
+    task: Annotated[str, typer.Option(help=TASKS)] = "classification",
     id: Id = None,
     time: Time = None,
+    type: Type = None,
     values: Values = None,
     variable: Variable = None,
     value: Value = None,
@@ -166,10 +167,13 @@ def compare(
     duplicates: Duplicates = "error",
     drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to drop.")] = 0,
     models: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Baselines and backbones (default: two and four of them).")
+        str | None, typer.Option(metavar="A,B", help="Baselines and backbones (default: some that fit).")
     ] = None,
+    assignments: Settings = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
-    metric: Annotated[str | None, typer.Option(help="Metric to compare by (default: auroc, accuracy or rmse).")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Metric to compare by (default: auroc, accuracy, rmse or log_likelihood).")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Time budget, after which no training starts.")] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of results; resumes what is there.")
@@ -186,6 +190,7 @@ def compare(
       contiformer compare --data stays.csv --label died
         --id patient --time hour --minutes 30 --output comparison
       contiformer compare --data BasicMotions --models boosting,rocket
+      contiformer compare --task forecasting --data ILI --set horizon=12
     """
     _run("compare", locals())
 
@@ -202,6 +207,7 @@ def evaluate(
     type: Type = None,
     label: Label = None,
     labels: Labels = None,
+    n: Ahead = None,
     as_json: AsJson = False,
 ) -> None:
     """Metrics of a trained model on its test part, or on other data.

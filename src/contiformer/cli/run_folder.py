@@ -14,7 +14,7 @@ from contiformer.cli.source import EventSource, SeriesSource, source_class
 from contiformer.data import DataError, read_text, write_text
 from contiformer.data.errors import printable
 from contiformer.data.files import make_folder
-from contiformer.estimators import ESTIMATORS, Learner
+from contiformer.estimators import ESTIMATORS, Learner, load
 from contiformer.estimators.store import FORMAT
 from contiformer.training.history import read_histories
 from contiformer.training.options import RUNTIME_OPTIONS
@@ -185,7 +185,7 @@ def refuse_unfinished(folder: Path) -> None:
         raise DataError("this run is not finished", file=folder, remedy=remedy)
 
 
-def load_run(folder: Path) -> Learner:
+def load_run(folder: Path) -> Any:
     """The trained model."""
     refuse_unfinished(folder)
-    return Learner.load(folder)
+    return load(folder)

@@ -71,9 +71,6 @@ def _resolve(task: str, given: dict[str, Any]) -> Start:
     """Everything that decides the run, checked before any work is done."""
     if task not in TASKS:
         raise typer.BadParameter(f"there is no task {task!r}; {did_you_mean(task, TASKS)}.", param_hint="TASK")
-    for name in _NOT_FOR_EVENTS if task == "events" else _ONLY_FOR_EVENTS:
-        if given[name]:
-            raise typer.BadParameter(f"{task} has no use for it.", param_hint=f"--{name}")
     kind = TASKS[task]
     settings = {} if given["config"] is None else read_settings(given["config"])
     parameters = checked(kind, settings, f"--config {given['config']}")
@@ -85,7 +82,7 @@ def _resolve(task: str, given: dict[str, Any]) -> Start:
     if backbone not in known:
         advice = did_you_mean(backbone, known)
         raise typer.BadParameter(f"there is no backbone {backbone!r}; {advice}.", param_hint="--backbone")
-    source = _source(task, given, parameters.get("seed", 0))
+    source = source_of(task, given, parameters.get("seed", 0))
     if task == "forecasting" and isinstance(source, SeriesSource):
         parameters = source.lengths() | parameters
     estimator: Any = kind.from_options(**parameters)
@@ -95,7 +92,11 @@ def _resolve(task: str, given: dict[str, Any]) -> Start:
     return Start(task, estimator.to_options(), source)
 
 
-def _source(task: str, given: dict[str, Any], seed: int) -> SeriesSource | EventSource:
+def source_of(task: str, given: dict[str, Any], seed: int) -> SeriesSource | EventSource:
+    """The source of the data that the options of a command name."""
+    for name in _NOT_FOR_EVENTS if task == "events" else _ONLY_FOR_EVENTS:
+        if given[name]:
+            raise typer.BadParameter(f"{task} has no use for it.", param_hint=f"--{name}")
     common = {"test": given["test"], "seed": seed}
     values, targets = names_in(given["values"]), names_in(given["targets"])
     if task == "events":

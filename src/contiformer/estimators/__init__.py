@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contiformer.estimators.base import Estimator
-from contiformer.estimators.blend import Blend
+from contiformer.estimators.blend import Blend, load
 from contiformer.estimators.classifier import Classifier
 from contiformer.estimators.comparison import Comparison, compare
 from contiformer.estimators.event_predictor import EventPredictor
@@ -18,5 +18,5 @@ ESTIMATORS: dict[str, type[Learner]] = {
     kind.__name__: kind for kind in (Classifier, EventPredictor, Forecaster, Interpolator, Regressor)
 }
 
-__all__ = ["ESTIMATORS", "Blend", "Comparison", "Estimator", "Explanation", "Learner", "compare"]
+__all__ = ["ESTIMATORS", "Blend", "Comparison", "Estimator", "Explanation", "Learner", "compare", "load"]
 __all__ += list(ESTIMATORS)

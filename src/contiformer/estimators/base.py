@@ -25,7 +25,7 @@ from contiformer.estimators.labels import MissingLabels, matched, with_weights
 from contiformer.estimators.learner import Learner
 from contiformer.estimators.tables import TABLES, Columns, Form, answer, frame_functions, read, without_answers
 from contiformer.tasks.base import SeriesTask
-from contiformer.tasks.baselines import BASELINES, Baseline, make_baseline
+from contiformer.tasks.baselines import BASELINES, DirectTask, make_baseline
 from contiformer.tasks.heads import ENOUGH_TO_CALIBRATE
 from contiformer.tasks.inputs import InputOptions, Inputs
 from contiformer.tasks.pooling import summary_moments
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class TrainingJob:
     """The training of one member: a task with new weights, scaled series, and all options."""
 
-    task: SeriesTask | Baseline
+    task: SeriesTask | DirectTask
     training: SeriesSet
     validation: SeriesSet
     options: TrainingOptions
@@ -206,7 +206,7 @@ class Estimator(Learner):
         held_out, sizes = [], (0, 0)
         for member, job in enumerate(self._jobs(data, columns, validation)):
             place = None if folder is None else folder if self.members == 1 else folder / f"member{member}"
-            if isinstance(job.task, Baseline):
+            if isinstance(job.task, DirectTask):
                 started = time.perf_counter()
                 how: dict[str, Any] = {"refit": validation is None, "seed": job.options.seed}
                 held_out.append(job.task.fit(job.training, job.validation, **how))
@@ -250,10 +250,10 @@ class Estimator(Learner):
         }
         task, options = self._describe_task(data, self.scaling_), self._backbone_options()
         if self.backbone in BASELINES:
-            if self.task_name not in BASELINES[self.backbone].tasks or data.schema.targets:
-                raise ValueError(f"{self.backbone!r} gives one answer for each series, and none at times")
-            task = {name: task[name] for name in ("classes", "class_weights", "mean", "std") if name in task}
-            options = {**BASELINES[self.backbone].describe(data), **options}
+            kind = BASELINES[self.backbone]
+            kind.check(self.backbone, self.task_name, data.schema)
+            task = {name: task[name] for name in kind.described if name in task}
+            options = {**kind.describe(data), **options}
         return {
             "backbone": self.backbone,
             "backbone_options": options,
@@ -273,7 +273,7 @@ class Estimator(Learner):
     def _input_options(self) -> dict[str, Any]:
         return {}
 
-    def _new_task(self, seed: int) -> SeriesTask | Baseline:
+    def _new_task(self, seed: int) -> SeriesTask | DirectTask:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.backbone in BASELINES:

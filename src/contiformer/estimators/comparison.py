@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from contiformer.data.conversion import plain
-from contiformer.data.errors import DataError
-from contiformer.data.files import read_text, write_text
-from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.base import columns_of
-from contiformer.estimators.blend import KINDS, Task, new_member, outputs_of
-from contiformer.tasks.scores import classification_scores, regression_scores
+from contiformer.estimators.cells import Cells, names_of_models, new_model
+from contiformer.estimators.comparison_tasks import LARGER, TASKS, CrossValidation
+from contiformer.estimators.learner import Learner
+from contiformer.tasks.base import Judged
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-#: Models that are compared by default, the quickest first: what a time budget leaves out are the slow ones.
-MODELS = ("boosting", "rocket", "contiformer", "gru_d", "mtan", "transformer")
 #: Resamplings of the series for intervals, and their level.
 RESAMPLINGS, LEVEL = 200, 0.95
 
@@ -63,10 +55,12 @@ class Row:
 class Comparison:
     """The outcome of :func:`compare`: ``print`` it, or see ``rows``, ``recommendation`` and ``plot``."""
 
-    task: Task
+    task: str
     metric: str
     folds: int
+    #: How many series, sequences or windows were judged, and which of them.
     series: int
+    items: str
     rows: tuple[Row, ...]
     #: Models that the time budget left out.
     left_out: tuple[str, ...] = ()
@@ -83,7 +77,7 @@ class Comparison:
             return f"Use {best.model}: the best {self.metric} here ({best.metrics[self.metric]:.4g}){also}."
         times = best.seconds / max(quickest.seconds, 1e-9)
         return (
-            f"Use {quickest.model}: as good as {best.model} here as far as {self.series:,} series can tell "
+            f"Use {quickest.model}: as good as {best.model} here as far as {self.series:,} {self.items} can tell "
             f"({self.metric} {quickest.metrics[self.metric]:.4g} against {best.metrics[self.metric]:.4g}, behind by "
             f"{quickest.behind:.2g}, 95 % interval {quickest.behind_low:.2g} to {quickest.behind_high:.2g}), and "
             f"{times:,.{0 if times >= 10 else 1}f} times faster."
@@ -94,12 +88,12 @@ class Comparison:
         from rich.markup import escape  # noqa: PLC0415 - rich is not needed to compute
         from rich.table import Table  # noqa: PLC0415
 
-        title = f"{self.task}, {self.series:,} series, {self.folds} folds"
+        title = f"{self.task}, {self.series:,} {self.items}, {self.folds} folds"
         table = Table(title=title, title_justify="left")
         # names are typed again, and must not be cut
         table.add_column("model", no_wrap=True)
         for head in (self.metric, "95 %", "behind", "95 %", "seconds", "MB"):
-            table.add_column(head)
+            table.add_column(head, no_wrap=head == self.metric)
         for row in self.rows:
             interval, gap = f"{row.low:.3g} to {row.high:.3g}", f"{row.behind_low:.2g} to {row.behind_high:.2g}"
             behind = ("", "") if row is self.rows[0] else (f"{row.behind:.2g}", gap)
@@ -147,8 +141,8 @@ def compare(
     X: Any,
     y: Any = None,
     *,
-    task: Task = "classification",
-    models: Sequence[Any] = MODELS,
+    task: str = "classification",
+    models: Sequence[str | Learner] | Mapping[str, Learner] | None = None,
     folds: int = 5,
     metric: str | None = None,
     time_budget: float | None = None,
@@ -159,18 +153,23 @@ def compare(
 ) -> Comparison:
     """Compare models by cross-validation on your own data.
 
+    Interpolations are asked for hidden observations, forecasts for windows that do not overlap. Few series are divided
+    along time: into stretches, or, for forecasts, so that models are trained on what came before a fold.
+
     Args:
-        X, y: series with a class or a number each, as in :meth:`Classifier.fit`.
-        task: "classification" or "regression".
-        models: names of backbones and baselines, or estimators, whose parameters are used.
+        X, y: as for the ``fit`` of the task's estimator.
+        task: "classification", "regression", "interpolation", "forecasting" or "events".
+        models: names of backbones and baselines, or estimators, whose parameters are used, also by names of your own;
+            None: baselines and rivals that fit the task.
         folds: of the cross-validation; every series is predicted once by a model that has not seen it.
-        metric: to compare by; None: AUROC of two classes, accuracy of more, RMSE of numbers.
+        metric: to compare by; None: AUROC of two classes, accuracy of more, RMSE of numbers and values (in standard
+            deviations of the channel), log-likelihood of events.
         time_budget: seconds after which no further training is begun. Models are trained fold by fold, so that all
             have as many folds as there is time for.
         run_dir: folder for the predictions of each training; a comparison that was stopped goes on from there.
         progress: called with a line for each training.
         seed: of the folds.
-        **columns: roles of the columns of a DataFrame, as in :meth:`Classifier.fit`.
+        **columns: roles of the columns of a DataFrame, as in ``fit``.
 
     Example:
         >>> from contiformer import compare
@@ -179,43 +178,50 @@ def compare(
         >>> sorted(row.model for row in found.rows), found.metric
         (['boosting', 'rocket'], 'auroc')
     """
-    names = [model if isinstance(model, str) else repr(model) for model in models]
-    if task not in KINDS:
-        raise ValueError(f"task must be 'classification' or 'regression', got {task!r}")
+    if task not in TASKS:
+        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+    rules = TASKS[task]()
+    chosen = rules.models if models is None else models
+    every: list[str | Learner] = list(chosen.values() if isinstance(chosen, Mapping) else chosen)
+    # a cell belongs to all parameters of a model, whatever it is called
+    keys = names_of_models(every)
+    names = list(chosen) if isinstance(chosen, Mapping) else keys
     if len(set(names)) < len(names) or not names:
         raise ValueError("models must be one or more different ones")
-    first = new_member(models[0], task)
-    data = first._prepare(first._parse(X, y, columns_of(**columns), None)[0])
-    if data.schema.targets:
-        raise DataError("models are compared by one answer for each series", remedy="give y, or the column label")
-    pairs = data.k_fold(min(folds, len(data)), seed=seed, stratify=task == "classification")
-    cells = _Cells(None if run_dir is None else Path(run_dir), _fingerprint(data, task, folds, seed))
+    data = rules.read(new_model(every[0], rules.kind), X, y, columns)
+    for model in every:
+        rules.prepare(new_model(model, rules.kind))
+    pairs = rules.divide(data, folds, seed)
+    cells = Cells(None if run_dir is None else Path(run_dir), (task, len(pairs), seed), data)
     started = time.perf_counter()
     done: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for number, (rest, fold) in enumerate(pairs):
-        for model, name in zip(models, names, strict=True):
-            cell = cells.read(name, number)
-            if cell is None:
-                # the first one is always trained: no table without a row
-                if time_budget is not None and time.perf_counter() - started > time_budget and any(done.values()):
-                    continue
-                cell = _trained(new_member(model, task), rest, fold, data)
-                cells.write(name, number, cell)
+        for model, key, name in zip(every, keys, names, strict=True):
+            late = time_budget is not None and time.perf_counter() - started > time_budget
+            # the first one is always trained: no table without a row
+            if late and any(done.values()) and cells.read(key, number) is None:
+                continue
+
+            def train(place: Path | None, model: Any = model, rest: Any = rest, fold: Any = fold) -> Any:
+                return _trained(rules, rules.prepare(new_model(model, rules.kind, place)), rest, fold, data)
+
+            cell = cells.run(key, number, train)
             if progress is not None:
                 progress(f"fold {number + 1} of {len(pairs)}, {name}: {cell['seconds']:.3g} s")
-            done[name].append({**cell, "fold": number})
-    return _summary(data, task, metric, done, [fold for _, fold in pairs])
+            judged = {what: np.array(x) for what, x in cell["judged"].items()}
+            done[name].append({**cell, "judged": judged})
+    return _summary(rules, task, metric, done, len(pairs))
 
 
-def _trained(model: Any, rest: SeriesSet, fold: SeriesSet, data: SeriesSet) -> dict[str, Any]:
-    """Predictions for a fold, seconds, and memory."""
+def _trained(rules: CrossValidation, model: Any, rest: Any, fold: Any, data: Any) -> dict[str, Any]:
+    """What is judged of a fold, seconds, and memory."""
     before = _reset_peak()
     started = time.perf_counter()
-    said = outputs_of(model.fit(rest).require_complete(), fold, data.classes)
+    judged = rules.judge(model.fit(rest).require_complete(), fold, data)
     seconds = time.perf_counter() - started
     peak = _memory("VmHWM")
     taken = None if before is None or peak is None else max(0.0, peak - before)
-    return {"said": said.tolist(), "seconds": seconds, "memory": taken}
+    return {"judged": {name: x.tolist() for name, x in judged.items()}, "seconds": seconds, "memory": taken}
 
 
 def _memory(name: str) -> float | None:
@@ -237,80 +243,31 @@ def _reset_peak() -> float | None:
     return _memory("VmRSS")
 
 
-class _Cells:
-    """Outcomes of trainings as JSON files of a folder."""
-
-    def __init__(self, folder: Path | None, fingerprint: str) -> None:
-        self.folder = None if folder is None else folder / "cells"
-        if self.folder is None or folder is None:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "comparison.json"
-        if not path.is_file():
-            write_text(path, json.dumps({"fingerprint": fingerprint}))
-        elif json.loads(read_text(path)).get("fingerprint") != fingerprint:
-            problem = "a comparison of other data, or with other folds, was begun here"
-            raise DataError(problem, file=folder, remedy="give another folder")
-
-    def _path(self, name: str, fold: int) -> Path | None:
-        key = hashlib.sha256(name.encode()).hexdigest()[:12]
-        return None if self.folder is None else self.folder / f"{key}-fold{fold}.json"
-
-    def read(self, name: str, fold: int) -> dict[str, Any] | None:
-        path = self._path(name, fold)
-        if path is None or not path.is_file():
-            return None
-        found: dict[str, Any] = json.loads(read_text(path))
-        return found
-
-    def write(self, name: str, fold: int, cell: dict[str, Any]) -> None:
-        path = self._path(name, fold)
-        if path is not None:
-            write_text(path, json.dumps({"model": name, **cell}, default=plain))
-
-
-def _fingerprint(data: SeriesSet, task: str, folds: int, seed: int) -> str:
-    found = hashlib.sha256(json.dumps([task, folds, seed, data.channels, data.ids, data.labels], default=str).encode())
-    for one in data:
-        found.update(one.times.tobytes())
-        found.update(np.ascontiguousarray(one.values).tobytes())
-    return found.hexdigest()
-
-
 def _summary(
-    data: SeriesSet, task: Task, metric: str | None, done: dict[str, list[dict[str, Any]]], folds: list[SeriesSet]
+    rules: CrossValidation, task: str, metric: str | None, done: dict[str, list[dict[str, Any]]], folds: int
 ) -> Comparison:
-    """Metrics, and intervals by resampling series: the same resamplings for all models, so differences are paired."""
-    number: dict[Any, Any] = {label: n for n, label in enumerate(data.classes or ())}
-    labels = [np.array([number.get(one.label, one.label) for one in fold]) for fold in folds]
+    """Metrics, and intervals by resampling rows: the same resamplings for all models, so differences are paired."""
     common = min(len(cells) for cells in done.values() if cells)
-
-    def scores(said: NDArray[np.float64], truth: NDArray[Any]) -> dict[str, float]:
-        if task == "classification":
-            return classification_scores(said, truth)
-        return regression_scores(said[:, 0] - truth, truth)
-
-    said = {name: [np.array(cell["said"]) for cell in cells] for name, cells in done.items() if cells}
-    truth = {name: np.concatenate([labels[cell["fold"]] for cell in done[name]]) for name in said}
-    every = {name: scores(np.concatenate(parts), truth[name]) for name, parts in said.items()}
+    whole = {name: _joined(cells) for name, cells in done.items() if cells}
+    every = {name: rules.metrics(judged) for name, judged in whole.items()}
     first = next(iter(every.values()))
-    chosen = metric or ("rmse" if task == "regression" else "auroc" if "auroc" in first else "accuracy")
+    chosen = metric or next(name for name in rules.preferred if name in first)
     if chosen not in first:
         raise ValueError(f"metric must be one of {', '.join(first)}, got {chosen!r}")
-    larger = chosen in ("accuracy", "auroc", "average_precision", "r2")
     # differences are of the folds that all models have
-    shared = {name: np.concatenate(parts[:common]) for name, parts in said.items()}
-    known = np.concatenate(labels[:common])
+    shared = {name: _joined(done[name][:common]) for name in whole}
+    count = len(next(iter(next(iter(shared.values())).values())))
     random = np.random.default_rng(0)
-    draws: dict[str, list[float]] = {name: [] for name in said}
+    draws: dict[str, list[float]] = {name: [] for name in whole}
     for _ in range(RESAMPLINGS):
-        rows = random.integers(len(known), size=len(known))
-        found = {name: scores(one[rows], known[rows]).get(chosen) for name, one in shared.items()}
-        if None not in found.values():
+        rows = random.integers(count, size=count)
+        found = {name: rules.metrics({k: x[rows] for k, x in one.items()}).get(chosen) for name, one in shared.items()}
+        if all(value is not None and np.isfinite(value) for value in found.values()):
             for name, value in found.items():
                 draws[name].append(float(value))  # type: ignore[arg-type]
-    sign = 1.0 if larger else -1.0
-    order = sorted(said, key=lambda name: -sign * scores(shared[name], known)[chosen])
+    sign = 1.0 if chosen in LARGER else -1.0
+    on_shared = {name: rules.metrics(one)[chosen] for name, one in shared.items()}
+    order = sorted(whole, key=lambda name: -sign * on_shared[name])
     edges = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     best = np.array(draws[order[0]])
     rows_: list[Row] = []
@@ -318,10 +275,16 @@ def _summary(
         own, cells = np.array(draws[name]), done[name]
         gap = sign * (best - own)
         low, high, gap_low, gap_high = (float(x) for pair in (own, gap) for x in np.quantile(pair, edges))
-        behind = sign * (scores(shared[order[0]], known)[chosen] - scores(shared[name], known)[chosen])
+        behind = sign * (on_shared[order[0]] - on_shared[name])
         memory = [cell["memory"] for cell in cells if cell["memory"] is not None]
         seconds = float(np.mean([cell["seconds"] for cell in cells]))
         most = max(memory) if memory else None
         rows_.append(Row(name, every[name], low, high, behind, gap_low, gap_high, seconds, most, len(cells)))
     late = tuple(name for name, cells in done.items() if not cells)
-    return Comparison(task, chosen, len(folds), len(data), tuple(rows_), late)
+    judged = max(len(next(iter(one.values()))) for one in whole.values())
+    return Comparison(task, chosen, folds, judged, rules.items, tuple(rows_), late)
+
+
+def _joined(cells: list[dict[str, Any]]) -> Judged:
+    """What was judged of several folds."""
+    return {name: np.concatenate([cell["judged"][name] for cell in cells]) for name in cells[0]["judged"]}

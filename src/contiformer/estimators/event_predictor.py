@@ -56,7 +56,8 @@ class EventPredictor(Learner):
     """Marked temporal point process: intensities of all types of events at any time, given the history.
 
     Attributes:
-        backbone: "hp", "nhp", "rmtpp", "sahp", "thp", or any backbone that is or can be causal.
+        backbone: "hp", "nhp", "rmtpp", "sahp", "thp", or any backbone that is or can be causal; or a baseline that is
+            fitted in closed form: "poisson" (constant rates), "renewal" (independent waits, types by the last type).
         intensity: "auto": each model's own; for contiformer "hazard", exact and flexible. "thp" (the paper's formula),
             "thp-elapsed", "sahp", "rmtpp": from the state at the last event. "continuous": from the state at every
             time; slower, above all in prediction.
@@ -418,15 +419,9 @@ class EventPredictor(Learner):
 
         Times are medians over the draws with the 5 % and 95 % quantiles beside, types the most frequent ones.
         """
-        given, rows = self._read(X), []
-        for number, (name, one) in enumerate(zip(names_of(given.data), given.data, strict=True)):
-            drawn = self.sample(one, n=n, draws=draws, seed=seed + number)
-            for step in range(n):
-                kind = int(np.bincount([d.types[step] for d in drawn]).argmax())
-                low, middle, high = np.quantile([d.times[step] for d in drawn], [0.05, 0.5, 0.95])
-                rows.append((name, step + 1, middle, low, high, self.type_names_[kind]))
-        names = (self.columns_.id or "id", "step", "time", "time_q0.05", "time_q0.95", "type")
-        return event_table(given, {name: [row[k] for row in rows] for k, name in enumerate(names)}, names[2:5])
+        from contiformer.estimators.events_ahead import table_ahead  # noqa: PLC0415
+
+        return table_ahead(self, self._read(X), n, draws, seed)
 
     def stream(self) -> EventStream:
         """A sequence that goes on: append events one after the other and ask in between."""
@@ -460,6 +455,13 @@ class EventPredictor(Learner):
             raise DataError("X has no sequences", remedy="give at least one")
         return [self.tasks_[0].judged(self._batches(given.data, by_length=True))]
 
+    def evaluate(self, X: Any, y: Any = None, *, ahead: int = 0, seed: int = 0) -> dict[str, float]:
+        """All metrics; with ``ahead`` also those of :func:`~contiformer.estimators.events_ahead.judge_ahead`."""
+        from contiformer.estimators.events_ahead import judge_ahead  # noqa: PLC0415
+
+        found = super().evaluate(X, y)
+        return found | judge_ahead(self, self._read(X).data, ahead, seed) if ahead else found
+
     def metric_meanings(self) -> dict[str, str]:
         """Meanings and units of the metrics; times are in the data's unit, or seconds where they are dates."""
         unit = "seconds" if self.time_kind_ != "numbers" else "the data's unit of time"
@@ -470,6 +472,8 @@ class EventPredictor(Learner):
             "rmse": f"of the expected time, in {unit}",
             "mae": f"of the median time, in {unit}",
             "events": "how many were scored",
+            "otd": "transport distance of the next events, in mean waits",
+            "tmap": "temporal mAP of the next events",
         }
 
     def score(self, X: Any, y: None = None) -> float:

@@ -20,7 +20,7 @@ from contiformer.estimators.tables import TABLES, ColumnRoles, Form, frame_funct
 from contiformer.estimators.values import asking
 from contiformer.nn.local_features import fill_channels
 from contiformer.paths.quadrature import gauss_legendre
-from contiformer.tasks.at_times import AtTimes
+from contiformer.tasks.at_times import ValueTask
 from contiformer.tasks.pooling import Pooling
 from contiformer.training.options import EVALUATION_BATCH
 
@@ -123,7 +123,7 @@ def as_frame(table: dict[str, Any], form: str, columns: ColumnRoles, time: str, 
 
 def _question(estimator: Any, tasks: list[Any], bare: SeriesSet, form: Form, target: Any, at: Any) -> Question:
     scaled = estimator.scaling_.apply(bare)
-    if isinstance(tasks[0], AtTimes):
+    if isinstance(tasks[0], ValueTask):
         name, k = one_of(estimator._outputs, target, "channel")
         times = estimator._explained_times(at, bare, form)
         asked = asking(bare, scaled, times, len(estimator._outputs), estimator.scaling_)

@@ -18,6 +18,7 @@ from contiformer.data.windows import cut_windows
 from contiformer.estimators.tables import Columns, Form, query_times
 from contiformer.estimators.values import ValueEstimator, each_its_own, one_time
 from contiformer.tasks.base import Judged
+from contiformer.tasks.baselines import BASELINES
 from contiformer.tasks.forecasting import Forecasting
 from contiformer.tasks.inputs import Inputs
 
@@ -100,9 +101,8 @@ class Forecaster(ValueEstimator):
         return replace(scaling, mean=mean, std=std, target_mean=mean, target_std=std, unit=unit)
 
     def _backbone_options(self) -> dict[str, Any]:
-        sizes = (
-            {"history": self._history, "horizon": self.horizon} if backbone_class(self.backbone).fixed_window else {}
-        )
+        fixed = self.backbone not in BASELINES and backbone_class(self.backbone).fixed_window
+        sizes = {"history": self._history, "horizon": self.horizon} if fixed else {}
         return {**sizes, **super()._backbone_options()}
 
     def _augmentation(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Forecaster(ValueEstimator):
         return [period for period in (DAY, 7 * DAY, YEAR) if 2 * self.step_ <= period <= longest / 2]
 
     def _input_options(self) -> dict[str, Any]:
-        return {"channels": 1} if self.separate else {}
+        return {"channels": 1} if self.separate and self.backbone not in BASELINES else {}
 
     def _validation_form(self, data: SeriesSet) -> SeriesSet:
         limit = self.training_options().validation_limit

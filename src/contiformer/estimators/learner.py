@@ -32,7 +32,8 @@ class Learner(ABC):
 
     Attributes:
         backbone: its name in :data:`contiformer.backbones.BACKBONES`, or of a baseline that is fitted in seconds:
-            "boosting" (gradient boosting on summary statistics) or "rocket" (random convolutions of the path). Sizes
+            "boosting" (gradient boosting on summary statistics) or "rocket" (random convolutions of the path) for
+            classes and numbers, "last-value", "linear" (straight lines) or "seasonal-naive" for values at times. Sizes
             and most training options have no effect on these.
         d_model, n_layers, dropout: sizes that every backbone knows; n_layers None: as many as its paper has.
         backbone_options: its own options, for contiformer for example ``{"n_heads": 8, "interpolation": "cubic"}``.

@@ -15,9 +15,9 @@ import polars as pl
 from contiformer.data.errors import DataError, did_you_mean
 from contiformer.data.readers.categories import columns_behind
 from contiformer.data.readers.columns import Place
+from contiformer.estimators.blend import load
 from contiformer.estimators.event_tables import EventColumns, Events
 from contiformer.estimators.frames import events_from, frame_of, series_from
-from contiformer.estimators.learner import Learner
 from contiformer.estimators.tables import Columns, names_of
 
 
@@ -32,13 +32,14 @@ class OptionError(ValueError):
 def fingerprint(run: Path | str) -> str:
     """A hash of the configuration and the weights of a saved run; another model has another."""
     found = hashlib.sha256()
-    for name in ("config.json", "model.safetensors"):
-        path = Path(run) / name
+    # a blend has a folder with weights for each member
+    weights = sorted(Path(run).glob("member*/model.safetensors")) or [Path(run) / "model.safetensors"]
+    for path in (Path(run) / "config.json", *weights):
         try:
             with path.open("rb") as file:
                 found.update(hashlib.file_digest(file, "sha256").digest())
         except OSError:
-            problem = f"no model is saved here (there is no {name})"
+            problem = f"no model is saved here (there is no {path.name})"
             raise DataError(
                 problem, file=run, remedy="pass the folder that save() or `contiformer train` wrote"
             ) from None
@@ -46,7 +47,7 @@ def fingerprint(run: Path | str) -> str:
 
 
 @lru_cache(maxsize=4)
-def load_in_worker(run: str, expected: str) -> Learner:
+def load_in_worker(run: str, expected: str) -> Any:
     """The run with the expected fingerprint, loaded once in this process, for one thread; another one is refused."""
     import torch  # noqa: PLC0415 - start-up time
 
@@ -56,7 +57,7 @@ def load_in_worker(run: str, expected: str) -> Learner:
         raise DataError(problem, file=run, remedy="keep the run on a disk that all workers share, and do not change it")
     # several workers share the cores of a machine
     torch.set_num_threads(1)
-    return Learner.load(Path(run))
+    return load(Path(run))
 
 
 def scorer_on_workers(
@@ -65,7 +66,7 @@ def scorer_on_workers(
     """A scorer of a table with the columns ``there``, and a function that makes the same one on a worker."""
     folder = str(Path(run).resolve())
     expected = fingerprint(folder)
-    scorer = Scorer.of(Learner.load(Path(folder)), columns, **question)
+    scorer = Scorer.of(load(Path(folder)), columns, **question)
     for name in scorer.required:
         if name not in there:
             raise DataError(f"there is no column {name!r}", remedy=did_you_mean(name, there))

@@ -135,7 +135,7 @@ def load(folder: Path, kind: type[Learner], device: str) -> Learner:
     name = config.get("estimator")
     found = ESTIMATORS.get(str(name))
     if found is None or not issubclass(found, kind):
-        remedy = "upgrade contiformer" if found is None else f"load it with {name}.load"
+        remedy = "upgrade contiformer" if found is None and name != "Blend" else f"load it with {name}.load"
         raise DataError(f"a {name} is saved here", file=folder, remedy=remedy)
     path = folder / "model.safetensors"
     try:

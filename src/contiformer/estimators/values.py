@@ -20,7 +20,7 @@ from contiformer.estimators.base import Estimator, by_length, columns_of
 from contiformer.estimators.input_checks import refuse_far, refuse_non_finite
 from contiformer.estimators.labels import MissingLabels
 from contiformer.estimators.tables import Form, answer, query_times, without_labels
-from contiformer.tasks.at_times import AtTimes
+from contiformer.tasks.at_times import ValueTask
 from contiformer.tasks.base import Judged
 from contiformer.training.options import EVALUATION_BATCH
 
@@ -100,7 +100,7 @@ class ValueEstimator(Estimator):
         return [_together([member[n] for member in by_member]) for n in back]
 
     def _predict_by(self, task: Any, asked: SeriesSet, levels: Sequence[float] | None) -> list[Prediction]:
-        assert isinstance(task, AtTimes)
+        assert isinstance(task, ValueTask)
         unit = self._undo(np.ones(len(self._outputs))) - self._undo(np.zeros(len(self._outputs)))
         said: list[Prediction] = []
         for batch in Loader(asked, EVALUATION_BATCH, shuffle=False):
@@ -208,7 +208,7 @@ def asking(
     return SeriesSet(series, schema=schema)
 
 
-def quantiles_of(task: AtTimes, out: torch.Tensor, levels: Sequence[float]) -> NDArray[np.float64]:
+def quantiles_of(task: ValueTask, out: torch.Tensor, levels: Sequence[float]) -> NDArray[np.float64]:
     """[B, Q, K, levels] in scaled units: from the normal law, or between the quantiles that were learned."""
     wanted = np.asarray(levels, np.float64)
     if wanted.ndim != 1 or not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():

@@ -15,6 +15,7 @@ import torch
 from contiformer.data.errors import DataError
 from contiformer.data.files import write_bytes
 from contiformer.estimators.base import Estimator
+from contiformer.estimators.blend import Blend
 from contiformer.integrations.examples import Example, batches, chosen, difference, examples, generated
 from contiformer.integrations.formats import FORMATS, Runner, trace
 from contiformer.integrations.graph import SeriesGraph, is_exportable_task
@@ -69,6 +70,8 @@ def export(estimator: Any, path: str | Path, X: Any = None, *, data: str = "the 
         raise ValueError(f"path must end in {' or '.join(f'.{name}' for name in FORMATS)}, got {str(path)!r}")
     if not target.absolute().parent.is_dir():
         raise DataError("there is no such folder", file=target.absolute().parent, remedy="make it first")
+    if isinstance(estimator, Blend):
+        estimator.export()
     if not isinstance(estimator, Estimator):
         raise ValueError(
             f"{type(estimator).__name__} cannot be exported: its predictions integrate until they are accurate "

@@ -10,7 +10,7 @@ from typing import Any
 from contiformer.data.errors import DataError, did_you_mean
 from contiformer.data.events import EventSet
 from contiformer.data.series_set import SeriesSet
-from contiformer.estimators.learner import Learner
+from contiformer.estimators.blend import load
 from contiformer.serving.batching import InferenceQueue
 from contiformer.serving.errors import ServingError, too_much
 from contiformer.serving.inputs import TableReader
@@ -27,7 +27,7 @@ class ServedModel:
     Attributes:
         name: of the model in requests: that of its folder.
         run: the folder.
-        estimator: the model; any of :data:`contiformer.estimators.ESTIMATORS`.
+        estimator: the model; any of :data:`contiformer.estimators.ESTIMATORS`, or a blend.
         queue: runs inference, one call at a time.
         limits: of requests.
         data: series or sequences to explore, from the command line; never from a request.
@@ -101,7 +101,7 @@ def load_models(
     limits, metrics = limits or Limits(), metrics or Metrics()
     models: dict[str, ServedModel] = {}
     for name, folder in _names(runs).items():
-        estimator = Learner.load(folder)
+        estimator = load(folder)
         models[name] = ServedModel(name, folder, estimator, InferenceQueue(name, limits, metrics), limits)
     return models
 

@@ -15,78 +15,23 @@ from contiformer.data.batch import Batch
 from contiformer.data.errors import DataError
 from contiformer.nn.local_features import around
 from contiformer.tasks.augmentation import Augmentation
-from contiformer.tasks.base import Judged, SeriesTask, series_weights
-from contiformer.tasks.heads import INSIDE_90, Distribution, Reads, ValueHead, gaussian_loss, masked_sums
+from contiformer.tasks.base import Judged, SeriesTask, Task, series_weights
+from contiformer.tasks.heads import INSIDE_90, Distribution, Reads, ValueHead, ValueLaw, gaussian_loss, masked_sums
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.scores import error_scores
 
 _AROUND = 5
 
 
-class AtTimes(SeriesTask):
-    """Values of a target series at its times: the common part of interpolation, forecasting and regression in time.
+class ValueTask(Task):
+    """Values at the times of a target series, judged and calibrated by a law of each channel.
 
-    Args:
-        backbone, inputs: see :class:`SeriesTask`.
-        outputs: channels of the target.
-        law, quantiles, smallest_std, reads: see :class:`ValueHead`.
-        from_observed: the target's channels are the observed ones, so the answer starts from the line between a
-            channel's neighbouring observations and is told how far they are.
-        ask: times of the target that a step asks for, at most; None: all of them.
-        augmentation: of the training series: the fields of :class:`Augmentation`.
+    A subclass has a ``head`` and maps a batch and query times to the numbers of its law.
     """
 
     monitor: ClassVar[str] = "score"
     mode: ClassVar[str] = "min"
-
-    def __init__(
-        self,
-        backbone: Backbone,
-        inputs: Inputs,
-        *,
-        outputs: int,
-        law: Distribution = "point",
-        quantiles: tuple[float, ...] = (),
-        smallest_std: Sequence[float] | None = None,
-        reads: Reads = "hidden",
-        from_observed: bool = False,
-        ask: int | None = 32,
-        augmentation: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(backbone, inputs)
-        self.from_observed, self.ask = from_observed, ask
-        self.augmentation = Augmentation(**(augmentation or {}))
-        if self.augmentation.warp > 0:
-            raise ValueError("warp must be 0 where answers are asked for at times: it would move them")
-        if from_observed:
-            self.beside = nn.Linear(3 * outputs, backbone.d_model)
-            nn.init.zeros_(self.beside.weight)
-        features = _AROUND if from_observed else 0
-        shape: dict[str, Any] = {"law": law, "quantiles": quantiles, "reads": reads, "smallest_std": smallest_std}
-        self.head = ValueHead(backbone.d_model, outputs, features, **shape)
-
-    def forward(
-        self, batch: Batch, query_times: Float[Tensor, "batch query"]
-    ) -> Float[Tensor, "batch query channels numbers"]:
-        states = self.states(batch, query_times)
-        if not self.from_observed:
-            return self.head(states)
-        line, gaps, has = around(batch.values, batch.times, batch.observed, query_times)
-        spacing = self.inputs.options.spacing
-        near = (gaps / spacing).log1p() * has
-        features = torch.cat([line.unsqueeze(-1), near, has.to(line.dtype)], dim=-1)
-        # what all channels are at that time, and how sure that is
-        beside = torch.cat([line, *(has / (1 + near)).unbind(-1)], dim=-1)
-        return self.head(states + self.beside(beside), features, line)
-
-    def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        times, values, known = targets_of(batch)
-        if self.ask is not None and times.shape[1] > self.ask:
-            # some of the times, for every series of the batch: they are cheaper than all, and teach nearly as much
-            some = torch.randperm(times.shape[1], device=times.device)[: self.ask].sort().values
-            times, values, known = times[:, some], values[:, some], known[:, some]
-        said = self(self.augmentation(batch), times)
-        return masked_sums(self.head.losses(said, values), known, series_weights(batch))
+    head: ValueLaw
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
         """Sums of errors for each series and channel."""
@@ -137,6 +82,71 @@ class AtTimes(SeriesTask):
             assert std is not None
             deviations.append(((self.head.location(said) - values).abs() / std)[known].cpu())
         self.head.calibrate(torch.cat(deviations))
+
+
+class AtTimes(ValueTask, SeriesTask):
+    """Values of a target series at its times: the common part of interpolation, forecasting and regression in time.
+
+    Args:
+        backbone, inputs: see :class:`SeriesTask`.
+        outputs: channels of the target.
+        law, quantiles, smallest_std, reads: see :class:`ValueHead`.
+        from_observed: the target's channels are the observed ones, so the answer starts from the line between a
+            channel's neighbouring observations and is told how far they are.
+        ask: times of the target that a step asks for, at most; None: all of them.
+        augmentation: of the training series: the fields of :class:`Augmentation`.
+    """
+
+    head: ValueHead
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        inputs: Inputs,
+        *,
+        outputs: int,
+        law: Distribution = "point",
+        quantiles: tuple[float, ...] = (),
+        smallest_std: Sequence[float] | None = None,
+        reads: Reads = "hidden",
+        from_observed: bool = False,
+        ask: int | None = 32,
+        augmentation: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(backbone, inputs)
+        self.from_observed, self.ask = from_observed, ask
+        self.augmentation = Augmentation(**(augmentation or {}))
+        if self.augmentation.warp > 0:
+            raise ValueError("warp must be 0 where answers are asked for at times: it would move them")
+        if from_observed:
+            self.beside = nn.Linear(3 * outputs, backbone.d_model)
+            nn.init.zeros_(self.beside.weight)
+        features = _AROUND if from_observed else 0
+        shape: dict[str, Any] = {"law": law, "quantiles": quantiles, "reads": reads, "smallest_std": smallest_std}
+        self.head = ValueHead(backbone.d_model, outputs, features, **shape)
+
+    def forward(
+        self, batch: Batch, query_times: Float[Tensor, "batch query"]
+    ) -> Float[Tensor, "batch query channels numbers"]:
+        states = self.states(batch, query_times)
+        if not self.from_observed:
+            return self.head(states)
+        line, gaps, has = around(batch.values, batch.times, batch.observed, query_times)
+        spacing = self.inputs.options.spacing
+        near = (gaps / spacing).log1p() * has
+        features = torch.cat([line.unsqueeze(-1), near, has.to(line.dtype)], dim=-1)
+        # what all channels are at that time, and how sure that is
+        beside = torch.cat([line, *(has / (1 + near)).unbind(-1)], dim=-1)
+        return self.head(states + self.beside(beside), features, line)
+
+    def loss_terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        times, values, known = targets_of(batch)
+        if self.ask is not None and times.shape[1] > self.ask:
+            # some of the times, for every series of the batch: they are cheaper than all, and teach nearly as much
+            some = torch.randperm(times.shape[1], device=times.device)[: self.ask].sort().values
+            times, values, known = times[:, some], values[:, some], known[:, some]
+        said = self(self.augmentation(batch), times)
+        return masked_sums(self.head.losses(said, values), known, series_weights(batch))
 
 
 def targets_of(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,20 +1,27 @@
-"""Baselines: models of whole series that are fitted in seconds, without a training loop."""
+"""Baselines: models that are fitted in seconds, without a training loop."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from contiformer.tasks.baselines.base import Baseline
+from contiformer.tasks.baselines.base import DirectTask
 from contiformer.tasks.baselines.boosting import Boosting
 from contiformer.tasks.baselines.rocket import Rocket
+from contiformer.tasks.baselines.values import LastValue, SeasonalNaive, StraightLines
 
 #: Every baseline by its name, which an estimator takes in place of a backbone's.
-BASELINES: dict[str, type[Baseline]] = {"boosting": Boosting, "rocket": Rocket}
+BASELINES: dict[str, type[DirectTask]] = {
+    "boosting": Boosting,
+    "rocket": Rocket,
+    "last-value": LastValue,
+    "linear": StraightLines,
+    "seasonal-naive": SeasonalNaive,
+}
 
-__all__ = ["BASELINES", "Baseline", "make_baseline"]
+__all__ = ["BASELINES", "DirectTask", "make_baseline"]
 
 
-def make_baseline(name: str, **options: Any) -> Baseline:
+def make_baseline(name: str, **options: Any) -> DirectTask:
     """A baseline by name, not yet fitted."""
     try:
         return BASELINES[name](**options)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contiformer.data.batch import Batch
 from contiformer.data.loader import Loader
-from contiformer.data.series_set import SeriesSet
+from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.tasks.base import Judged, Task, as_float64, series_weights
 from contiformer.tasks.scores import best_temperature, classification_scores, regression_scores
 
@@ -21,10 +21,40 @@ from contiformer.tasks.scores import best_temperature, classification_scores, re
 BATCH = 128
 
 
-class Baseline(Task):
-    """A classifier or a regressor of whole series that is fitted without gradients.
+class DirectTask(Task):
+    """A task that is fitted at once, without gradients; what it learns is kept in buffers, saved like any weights."""
 
-    What it learns is kept in buffers, so that it is saved and loaded like the weights of any other task.
+    #: The tasks of estimators that it does, and the fields of their description of the task that it takes.
+    tasks: ClassVar[frozenset[str]]
+    described: ClassVar[tuple[str, ...]]
+    citation: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def check(cls, name: str, task: str, schema: Schema) -> None:
+        """Reject tasks and data that it cannot do."""
+
+    @classmethod
+    def describe(cls, data: SeriesSet) -> dict[str, Any]:
+        """Options that the training data decide, for JSON; those that a user gives come on top."""
+        return {}
+
+    @abstractmethod
+    def fit(self, training: SeriesSet, validation: SeriesSet, *, refit: bool, seed: int) -> dict[str, float]:
+        """Fit to the scaled series, calibrate, and return the metrics of series that were held out.
+
+        Args:
+            training, validation: scaled series with answers.
+            refit: the validation series may be learned from as well.
+            seed: of random choices.
+        """
+
+    def loss_terms(self, batch: Any) -> tuple[Tensor, Tensor]:
+        raise TypeError(f"{type(self).__name__} is fitted at once and has no training loop: call fit")
+
+
+class Baseline(DirectTask):
+    """A classifier or a regressor of whole series that is fitted without gradients.
 
     Args:
         channels, static: the numbers of channels and of static features.
@@ -33,9 +63,8 @@ class Baseline(Task):
         mean, std: of the training labels of a regression.
     """
 
-    #: The tasks of estimators that it does.
     tasks: ClassVar[frozenset[str]] = frozenset({"classification", "regression"})
-    citation: ClassVar[str]
+    described: ClassVar[tuple[str, ...]] = ("classes", "class_weights", "mean", "std")
     temperature: Tensor
 
     def __init__(
@@ -55,9 +84,9 @@ class Baseline(Task):
         self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
 
     @classmethod
-    def describe(cls, data: SeriesSet) -> dict[str, Any]:
-        """Options that the training data decide, for JSON; those that a user gives come on top."""
-        return {}
+    def check(cls, name: str, task: str, schema: Schema) -> None:
+        if task not in cls.tasks or schema.targets:
+            raise ValueError(f"{name!r} gives one answer for each series, and none at times")
 
     @property
     def outputs(self) -> int:
@@ -71,16 +100,6 @@ class Baseline(Task):
     @abstractmethod
     def features(self, batch: Batch) -> Float[Tensor, "batch features"]:
         """The features of each series, the same at fitting and at predicting."""
-
-    @abstractmethod
-    def fit(self, training: SeriesSet, validation: SeriesSet, *, refit: bool, seed: int) -> dict[str, float]:
-        """Fit to the scaled series, calibrate, and return the metrics of series that were held out.
-
-        Args:
-            training, validation: labelled and scaled series.
-            refit: the validation series may be learned from as well.
-            seed: of random choices.
-        """
 
     @abstractmethod
     def forward(self, batch: Batch) -> Float[Tensor, "batch outputs"]:
@@ -139,6 +158,3 @@ class Baseline(Task):
         """The temperature of these series."""
         parts = [(self(moved), moved.label) for moved in (batch.to(self.device) for batch in batches)]
         self.metrics_of(*(torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)))
-
-    def loss_terms(self, batch: Any) -> tuple[Tensor, Tensor]:
-        raise TypeError(f"{type(self).__name__} is fitted at once and has no training loop: call fit")

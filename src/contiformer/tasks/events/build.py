@@ -16,6 +16,7 @@ from contiformer.tasks.events.hazard import HazardIntensity
 from contiformer.tasks.events.intensities import SoftplusIntensity, StateIntensity
 from contiformer.tasks.events.intensity import IntensityModel
 from contiformer.tasks.events.nhp import NeuralHawkesModel
+from contiformer.tasks.events.renewal import PoissonModel, RenewalModel
 from contiformer.tasks.events.rmtpp import ExponentialIntensity, RMTPPEncoder
 from contiformer.tasks.events.sahp import ConvergingIntensity, SAHPEncoder
 
@@ -28,7 +29,12 @@ STATE_INTENSITIES: dict[str, Callable[..., StateIntensity]] = {
     "rmtpp": ExponentialIntensity,
 }
 #: Models with an intensity of their own, encoders with the intensity of their paper, and other names of backbones.
-MODELS: dict[str, type[IntensityModel]] = {"hp": HawkesModel, "nhp": NeuralHawkesModel}
+MODELS: dict[str, type[IntensityModel]] = {
+    "hp": HawkesModel,
+    "nhp": NeuralHawkesModel,
+    "poisson": PoissonModel,
+    "renewal": RenewalModel,
+}
 ENCODERS: dict[str, type[RMTPPEncoder | SAHPEncoder]] = {"rmtpp": RMTPPEncoder, "sahp": SAHPEncoder}
 ALIASES = {"thp": "transformer"}
 WHOLE = tuple(sorted((*MODELS, *ENCODERS, *ALIASES)))

@@ -89,14 +89,19 @@ class EventTask(Task):
 
         Times are in the data's unit (dates: seconds); the RMSE is that of the expected time, the MAE of the median.
         """
-        events = float(judged["count"].sum())
-        count = events or math.nan
-        likelihood = float(judged["likelihood"].sum()) / count - math.log(self.unit)
-        return {
-            "nll": -likelihood,
-            "log_likelihood": likelihood,
-            "accuracy": float(judged["right"].sum()) / count,
-            "rmse": self.unit * math.sqrt(float(judged["squares"].sum()) / count),
-            "mae": self.unit * float(judged["absolutes"].sum()) / count,
-            "events": events,
-        }
+        return event_scores(judged, self.unit)
+
+
+def event_scores(judged: Judged, unit: float = 1.0) -> dict[str, float]:
+    """Metrics per event from sums for each sequence, whose times are in ``unit`` of the data's time."""
+    events = float(judged["count"].sum())
+    count = events or math.nan
+    likelihood = float(judged["likelihood"].sum()) / count - math.log(unit)
+    return {
+        "nll": -likelihood,
+        "log_likelihood": likelihood,
+        "accuracy": float(judged["right"].sum()) / count,
+        "rmse": unit * math.sqrt(float(judged["squares"].sum()) / count),
+        "mae": unit * float(judged["absolutes"].sum()) / count,
+        "events": events,
+    }
