@@ -136,6 +136,8 @@ CLINICAL = Experiment(
     ),
     grid=_clinical_grid,
     run=run_clinical,
+    # 2: leaves of boosting by the number of series, twelve statistics at the head, defaults for gaps
+    version=2,
     absent=_absent,
     repeats=True,
     sheets=by_method,
@@ -208,6 +210,7 @@ IRREGULAR = Experiment(
     metrics=(Metric("accuracy", "accuracy", "max"),),
     grid=_irregular_grid,
     run=run_irregular,
+    version=2,
     absent=partial(_absent, data=_set_name),
     repeats=True,
     sheets=by_place,
