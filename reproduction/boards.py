@@ -7,7 +7,7 @@ scores and values, ``contiformer:mortality`` the options of the mortality benchm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -15,12 +15,20 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from benchmarks.accuracy import MORTALITY_OPTIONS
-from contiformer import Blend, Classifier, EventPredictor, Interpolator, Regressor
-from contiformer.backbones import BACKBONES
+from contiformer import EventPredictor, Interpolator, Regressor
 from contiformer.data import EventSet, Series, SeriesSet, without_features
 from contiformer.data.catalog import clinical_split, drop_points, load_clinical, load_events, load_irregular, load_uea
 from reproduction import events, pendulum, uea
+from reproduction.board_models import (
+    BASELINES,
+    RIVALS,
+    SERIES_MODELS,
+    absent,
+    configuration_of,
+    few,
+    fit_classifier,
+    options_of,
+)
 from reproduction.board_tables import by_method, by_place
 from reproduction.experiments import (
     STATIC_TWIN,
@@ -43,59 +51,6 @@ from reproduction.forecast_boards import (
 )
 
 PREFIX = "board-"
-#: Options of variants, behind the colon of a model's name.
-_VARIANTS: dict[str, dict[str, Any]] = {"mortality": MORTALITY_OPTIONS}
-#: Baselines of whole series, and the blend.
-BASELINES = ("boosting", "rocket", "blend")
-#: Members of the blend.
-BLENDED = ("contiformer", "boosting", "rocket")
-RIVALS = ("transformer", "mtan", "s5", "gru_d")
-SERIES_MODELS = ("contiformer", STATIC_TWIN, *RIVALS, *BASELINES)
-QUICK: dict[str, Any] = {"min_steps": 20, "epochs": 1, "d_model": 8}
-_FEW = 120
-
-
-def _options(model: str, budget: Budget) -> dict[str, Any]:
-    """Parameters of an estimator: the backbone, those of a variant, and short training for quick cells."""
-    options, words = model_options(model)
-    variants = {name: value for word in words for name, value in _VARIANTS[word].items()}
-    return {**options, **variants, **(QUICK if budget == "quick" else {})}
-
-
-def unknown_model(cell: Cell) -> str | None:
-    """Why a model cannot be run: this version of the library does not have it."""
-    name = cell.model.partition(":")[0]
-    known = name in BACKBONES or name in BASELINES
-    return None if known else f"no model: this version has no {name}"
-
-
-def _absent(cell: Cell, data: Callable[[str], str] = lambda name: name) -> str | None:
-    return unknown_model(cell) or not_here(replace(cell, data=data(cell.data)))
-
-
-def _few(data: Any, budget: Budget) -> Any:
-    """A small part for quick cells, evenly taken."""
-    if budget == "full" or len(data) <= _FEW:
-        return data
-    return data.select(np.linspace(0, len(data) - 1, _FEW).round().astype(int))
-
-
-def fit_classifier(model: str, train: SeriesSet, val: SeriesSet | None, seed: int, budget: Budget, verbose: int) -> Any:
-    """A fitted classifier by name; the blend finds its weights by folds of the train and validation part."""
-    if model == "blend":
-        members = [Classifier.from_options(**_options(name, budget), seed=seed, verbose=verbose) for name in BLENDED]
-        whole = train if val is None else SeriesSet([*train, *val], schema=train.schema)
-        return Blend(members, seed=seed).fit(whole)
-    made = Classifier.from_options(**_options(model, budget), seed=seed, verbose=verbose)
-    return (made.fit(train) if val is None else made.fit(train, validation_data=val)).require_complete()
-
-
-def _configuration(model: Any) -> dict[str, Any]:
-    try:
-        return configuration(model)
-    except (AttributeError, KeyError):  # a blend has members instead
-        return {"model": repr(model)}
-
 
 # --- clinical ---------------------------------------------------------------------------------------------------------
 
@@ -120,11 +75,11 @@ def _clinical_grid(protocol: Protocol) -> list[Cell]:
 def run_clinical(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """Train on the train part of a published split, choose by its validation part, judge once by its test part."""
     whole, parts = _clinical(cell.data), clinical_split(cell.data, int(cell.setting.removeprefix("split")))
-    train, val, test = (_few(whole.with_ids(parts[part]), budget) for part in ("train", "val", "test"))
+    train, val, test = (few(whole.with_ids(parts[part]), budget) for part in ("train", "val", "test"))
     model = fit_classifier(cell.model, train, val, cell.seed, budget, verbose)
     scores = model.evaluate(test)
     metrics = {name: 100 * scores[name] for name in ("auroc", "average_precision")}
-    return Outcome(metrics, _configuration(model), {"sizes": [len(train), len(val), len(test)]})
+    return Outcome(metrics, configuration_of(model), {"sizes": [len(train), len(val), len(test)]})
 
 
 CLINICAL = Experiment(
@@ -138,7 +93,7 @@ CLINICAL = Experiment(
     run=run_clinical,
     # 2: leaves of boosting by the number of series, twelve statistics at the head, defaults for gaps
     version=2,
-    absent=_absent,
+    absent=absent,
     repeats=True,
     sheets=by_method,
     note=(
@@ -197,11 +152,11 @@ def run_irregular(cell: Cell, budget: Budget, verbose: int) -> Outcome:
 
 
 def _classified(cell: Cell, train: SeriesSet, test: SeriesSet, budget: Budget, verbose: int) -> Outcome:
-    train, test = _few(train, budget), _few(test, budget)
+    train, test = few(train, budget), few(test, budget)
     model = fit_classifier(cell.model, train, None, cell.seed, budget, verbose)
     right = np.asarray(model.predict(test)) == np.array(test.labels)
     details = {"sizes": [len(train), len(test)], "wrong": np.flatnonzero(~right).tolist()}
-    return Outcome({"accuracy": float(right.mean())}, _configuration(model), details)
+    return Outcome({"accuracy": float(right.mean())}, configuration_of(model), details)
 
 
 IRREGULAR = Experiment(
@@ -211,7 +166,7 @@ IRREGULAR = Experiment(
     grid=_irregular_grid,
     run=run_irregular,
     version=2,
-    absent=partial(_absent, data=_set_name),
+    absent=partial(absent, data=_set_name),
     repeats=True,
     sheets=by_place,
     note=(
@@ -243,7 +198,7 @@ UEA = Experiment(
     grid=_uea_grid,
     run=run_uea,
     version=uea.VERSION,
-    absent=_absent,
+    absent=absent,
     # rivals' trainings are those of the paper's table; ContiFormer is run anew with the defaults of today
     twins=lambda cell: [replace(cell, table="uea")] if cell.model in (*RIVALS, STATIC_TWIN) else [],
     sheets=by_place,
@@ -304,12 +259,12 @@ def run_rfid(cell: Cell, budget: Budget, verbose: int) -> Outcome:
         said = trees.fit(readings(train), _activities(train)).predict(readings(test))
         used: dict[str, Any] = {"model": repr(trees), "features": "reading, two before it, times since"}
     else:
-        model = Regressor.from_options(**_options(cell.model, budget), seed=cell.seed, verbose=verbose)
+        model = Regressor.from_options(**options_of(cell.model, budget), seed=cell.seed, verbose=verbose)
         model.fit(pieces(train)).require_complete()
         asked = pieces(test)
         answers = model.predict(asked, at=[one.target_times for one in asked])
         said = np.concatenate([one.values.argmax(1) for one in answers])
-        used = _configuration(model)
+        used = configuration_of(model)
     return Outcome(
         {"accuracy": float((said == truth).mean()), "macro_f1": _macro_f1(said, truth)}, used, {"readings": len(truth)}
     )
@@ -333,7 +288,7 @@ RFID = Experiment(
     metrics=(Metric("accuracy", "accuracy per reading", "max"), Metric("macro_f1", "macro F1", "max")),
     grid=_rfid_grid,
     run=run_rfid,
-    absent=lambda cell: not_here(cell) if cell.model == "boosting" else _absent(cell),
+    absent=lambda cell: not_here(cell) if cell.model == "boosting" else absent(cell),
     repeats=True,
     sheets=by_method,
     note=(
@@ -397,7 +352,7 @@ def _chunks(data: EventSet) -> EventSet:
 
 def run_events(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """Log-likelihood per event, type and time of the next event, and the next ten events."""
-    train, dev, test = (_few(part, budget) for part in event_parts(cell.data, int(cell.setting.removeprefix("fold"))))
+    train, dev, test = (few(part, budget) for part in event_parts(cell.data, int(cell.setting.removeprefix("fold"))))
     options, intensity = model_options(cell.model)
     options |= {"intensity": intensity[0] if intensity else "auto", **(events.QUICK if budget == "quick" else {})}
     model = EventPredictor.from_options(**options, seed=cell.seed, verbose=verbose)
@@ -445,13 +400,13 @@ def _forecast_grid(kind: Kind, protocol: Protocol) -> list[Cell]:
 
 def run_forecast(kind: Kind, cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """Values at the times that are asked for, from those before; trained by the mean squared error."""
-    train, val, test = (_few(part, budget) for part in forecast_parts(kind))
+    train, val, test = (few(part, budget) for part in forecast_parts(kind))
     judge = per_variable_errors if kind == "T" else overall_errors
     sizes = {"sizes": [len(train), len(val), len(test)]}
     if cell.model == "last value":
         return Outcome(judge(last_values(test), test), {"model": cell.model}, sizes)
     train, val = (part.select([n for n, one in enumerate(part) if _usable(one)]) for part in (train, val))
-    model = Interpolator.from_options(**_options(cell.model, budget), law="point", seed=cell.seed, verbose=verbose)
+    model = Interpolator.from_options(**options_of(cell.model, budget), law="point", seed=cell.seed, verbose=verbose)
     model.fit(train, validation_data=val).require_complete()
     said = last_values(test)
     asked = [n for n, one in enumerate(test) if _usable(one)]
@@ -474,7 +429,7 @@ def _forecast(kind: Kind, title: str, form: str, note: str) -> Experiment:
         metrics=(Metric("mse", "MSE", "min", form), Metric("mae", "MAE", "min", form)),
         grid=partial(_forecast_grid, kind),
         run=partial(run_forecast, kind),
-        absent=lambda cell: not_here(cell) if cell.model == "last value" else _absent(cell),
+        absent=lambda cell: not_here(cell) if cell.model == "last value" else absent(cell),
         sheets=by_method,
         note=note,
     )

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from contiformer.data import EventSet, Series, SeriesSet
 from contiformer.data.synthetic import hawkes_set
-from reproduction import board_tables, boards, experiments, forecast_boards
+from reproduction import board_models, board_tables, boards, experiments, forecast_boards
 from reproduction.__main__ import app
 from reproduction.board_tables import published
 from reproduction.experiments import Cell
@@ -50,8 +50,8 @@ def test_sizes_of_the_boards():
 
 
 def test_a_model_that_the_library_lacks_is_left_out():
-    assert boards.unknown_model(Cell("board-uea", "Libras", "drop30", "contiformer:static", 0)) is None
-    assert "no model" in boards.unknown_model(Cell("board-uea", "Libras", "drop30", "oracle", 0))
+    assert board_models.unknown_model(Cell("board-uea", "Libras", "drop30", "contiformer:static", 0)) is None
+    assert "no model" in board_models.unknown_model(Cell("board-uea", "Libras", "drop30", "oracle", 0))
 
 
 def run(*words):
@@ -167,7 +167,7 @@ def test_the_published_protocols_on_all_records(shared):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(boards, "QUICK", {"min_steps": 4, "epochs": 1, "d_model": 8})
+    monkeypatch.setattr(board_models, "QUICK", {"min_steps": 4, "epochs": 1, "d_model": 8})
     rng = np.random.default_rng(0)
     series = [Series(np.arange(6.0), rng.normal(size=(6, 2)) + n % 2, None, n % 2, None, None, n) for n in range(24)]
     return SeriesSet(series, channels=["a", "b"], classes=(0, 1))
@@ -209,7 +209,7 @@ def _readings():
 @pytest.mark.parametrize("model", ["boosting", "gru_dt"])
 def test_a_cell_with_a_label_at_each_reading(monkeypatch, model):
     data = _readings()
-    monkeypatch.setattr(boards, "QUICK", {"min_steps": 4, "epochs": 1, "d_model": 8})
+    monkeypatch.setattr(board_models, "QUICK", {"min_steps": 4, "epochs": 1, "d_model": 8})
     monkeypatch.setattr(boards, "load_irregular", lambda name, split, fold: data[:4] if split == "train" else data[4:])
     outcome = boards.run_rfid(Cell("board-rfid", "RFID", "fold1", model, 0), "quick", 0)
     assert outcome.details["readings"] == 60
@@ -252,7 +252,7 @@ def test_cells_of_forecasting(monkeypatch):
     series.append(Series(np.zeros(0), np.zeros((0, 2)), None, None, np.arange(4.0, 6), np.ones((2, 2)), 12))
     data = SeriesSet(series, channels=["a", "b"])
     monkeypatch.setattr(boards, "forecast_parts", lambda kind: (data[:8], data[8:10], data[10:]))
-    monkeypatch.setattr(boards, "QUICK", {"min_steps": 4, "epochs": 1, "d_model": 8})
+    monkeypatch.setattr(board_models, "QUICK", {"min_steps": 4, "epochs": 1, "d_model": 8})
     for kind, model in (("T", "last value"), ("P", "gru_dt")):
         cell = Cell(f"board-forecast-{kind.lower()}", "P12", "published", model, 0)
         outcome = boards.run_forecast(kind, cell, "quick", 0)

@@ -171,9 +171,7 @@ def compare(
     ] = None,
     assignments: Settings = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
-    metric: Annotated[
-        str | None, typer.Option(help="Metric to compare by (default: auroc, accuracy, rmse or log_likelihood).")
-    ] = None,
+    metric: Annotated[str | None, typer.Option(help="Default: auroc, accuracy, rmse or log_likelihood.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Time budget, after which no training starts.")] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of results; resumes what is there.")
