@@ -8,52 +8,19 @@ Dimensions: B sequences, N keys, Q queries, H heads of width dk, P pieces of tim
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import one_hot, pad
 from torch.utils.checkpoint import checkpoint
 
 from contiformer.nn.dropout import drop
 from contiformer.nn.heads import join_heads, split_heads
+from contiformer.nn.pairs import Keys, Queries, mix, pair_scores, pair_values
 from contiformer.nn.rules import AttentionRule
-from contiformer.paths.chebyshev import chebyshev_basis, running_mean_matrix
+from contiformer.paths import trajectories
 from contiformer.paths.interpolation import PiecewisePolynomial, count_until, pick_rows
-from contiformer.paths.quadrature import gauss_legendre
-from contiformer.paths.tables import table
-from contiformer.paths.trajectories import (
-    Pieces,
-    StackedField,
-    basis_means,
-    evaluate_basis,
-    series_sizes,
-    solve_trajectories,
-    tail_of,
-)
-
-
-class _Queries(NamedTuple):
-    """The query path at the query times and, for exact scores, integrated against the basis of the trajectories."""
-
-    time: Float[Tensor, "batch query"]
-    knot: Int[Tensor, "batch query"] | None  # the last knot at or before each query, -1 before the first
-    value: Float[Tensor, "batch heads query dk"]
-    cells: Float[Tensor, "batch heads knots pmd"] | None  # means of T_m q from each knot to the next
-    parts: tuple[Float[Tensor, "batch heads query pmd"], ...]  # from the knot before to the query, and on to the next
-
-
-class _Keys(NamedTuple):
-    """Some of the keys, from number ``first`` on, their series where the rule makes them continuous, and the gaps."""
-
-    first: int
-    time: Float[Tensor, "batch keys"]
-    key: Float[Tensor, "batch keys d"]
-    value: Float[Tensor, "batch keys d"]
-    key_series: Float[Tensor, "batch keys pieces terms d"] | None
-    value_series: Float[Tensor, "batch keys pieces terms d"] | None
-    gap: Float[Tensor, "batch query keys"]  # u - t_i
+from contiformer.paths.trajectories import Pieces, StackedField, basis_means, evaluate_basis, running_means
 
 
 def attend(
@@ -93,30 +60,29 @@ def attend(
         time, key, value = times[:, start:stop], k[:, start:stop], v[:, start:stop]
         shown = torch.ones_like(time, dtype=torch.bool) if valid is None else valid[:, start:stop]
         gap = queries.time[:, :, None] - time[:, None, :]
-        allowed = shown[:, None, :] & (gap >= 0) if rule.causal else shown[:, None, :]
+        allowed = (shown[:, None, :] & (gap >= 0) if rule.causal else shown[:, None, :]).unsqueeze(1)
         # trajectories k_i(t) and v_i(t) of the keys, as series on every piece
         curves = [x for x, moves in ((key, rule.continuous_scores), (value, rule.continuous_values)) if moves]
         sizes, key_series, value_series = times.new_zeros(3, 1, k.shape[0], pieces.count), None, None
         if curves:
             initial = torch.stack(curves)
-            series = solve_trajectories(field, initial, time, pieces, nodes, causal=rule.causal)
-            sizes = series_sizes(series, initial, time, shown, pieces, rule.causal)
+            series = trajectories.solve_trajectories(field, initial, time, pieces, nodes, causal=rule.causal)
+            sizes = trajectories.series_sizes(series, initial, time, shown, pieces, rule.causal)
             key_series = series[0] if rule.continuous_scores else None
             value_series = series[-1] if rule.continuous_values else None
+        keys = Keys(start, time, key, value, key_series, value_series, gap)
         # scores α_i(u): means of q·k_i over [t_i, u]
-        keys = _Keys(start, time, key, value, key_series, value_series, gap)
-        scores = _scores(queries, keys, path, pieces, rule, heads)
-        least = torch.finfo(k.dtype).min
-        scores = torch.where(allowed.unsqueeze(1), scores * rule.scale(k.shape[-1] // heads), least)
+        scores = _scores(queries, keys, path, pieces, rule, heads) * rule.scale(k.shape[-1] // heads)
+        scores = torch.where(allowed, scores, torch.finfo(k.dtype).min)
         # a query that may attend to nothing gets weights of zero
-        weights = scores.softmax(-1) * allowed.unsqueeze(1)
+        weights = scores.softmax(-1) * allowed
         # output: weighted sum of the means of v_i over [t_i, u]
         out = _weighted_values(drop(weights, rule.dropout), queries, keys, pieces, rule, heads)
         return out, weights if block is None else scores.logsumexp(-1, keepdim=True), sizes
 
     if block is None:
         out, weights, sizes = attend_to(0, k.shape[1])
-        return join_heads(out), weights if return_weights else None, tail_of(sizes)
+        return join_heads(out), weights if return_weights else None, trajectories.tail_of(sizes)
     parts = []
     for start in range(0, k.shape[1], block):
         bounds = (start, min(start + block, k.shape[1]))
@@ -125,69 +91,56 @@ def attend(
     outs, sums, sizes_of = zip(*parts, strict=True)
     # a softmax over all keys is the softmax of each block, times the block's share of the sum of exponentials
     out = (torch.stack(sums).softmax(0) * torch.stack(outs)).sum(0)
-    return join_heads(out), None, tail_of(torch.stack(sizes_of).sum(0))
+    return join_heads(out), None, trajectories.tail_of(torch.stack(sizes_of).sum(0))
 
 
 def _read_path(
-    path: PiecewisePolynomial,
-    query_times: Tensor | None,
-    pieces: Pieces,
-    rule: AttentionRule,
-    heads: int,
-    terms: int,
-) -> _Queries:
+    path: PiecewisePolynomial, query_times: Tensor | None, pieces: Pieces, rule: AttentionRule, heads: int, terms: int
+) -> Queries:
     """Everything about the queries that does not depend on a key."""
-    knots, at_knots = path.knots, path.coefficients[:, :, 0]
+    knots, at_knots, cells = path.knots, path.coefficients[:, :, 0], None
+    parts: tuple[Tensor, ...] = ()
     exact = rule.continuous_scores and rule.rule == "exact"
-    step = torch.cat([knots[:, 1:] - knots[:, :-1], torch.zeros_like(knots[:, :1])], 1)
-    cells = basis_means(path, None, knots, step, pieces, terms, heads) if exact else None
+    if exact:
+        step = torch.cat([knots[:, 1:] - knots[:, :-1], torch.zeros_like(knots[:, :1])], 1)
+        means = basis_means(path, None, knots, step, pieces, terms, heads)
+        cells = means * step.to(means.dtype)[:, None, :, None]
     if query_times is None:
-        return _Queries(knots, None, split_heads(at_knots, heads), cells, ())
+        return Queries(knots, None, split_heads(at_knots, heads), cells, ())
     knot = count_until(knots, query_times) - 1
     before = knot.clamp(min=0)
-    parts: tuple[Tensor, ...] = ()
     if exact:
         after = (knot + 1).clamp(max=knots.shape[1] - 1)
         start = torch.where(knot < 0, query_times, knots.gather(1, before))
         stop = torch.where(after == knot, query_times, knots.gather(1, after))
         # before the first knot the path is held, in a causal model between knots too: the next one is not known yet
-        held = (knot < 0) | rule.causal
-        parts = (basis_means(path, (before, held), start, query_times - start, pieces, terms, heads),)
+        held = (before, (knot < 0) | rule.causal)
+        parts = (basis_means(path, held, start, query_times - start, pieces, terms, heads),)
         if not rule.causal:
-            parts += (basis_means(path, (before, held), query_times, stop - query_times, pieces, terms, heads),)
+            parts += (basis_means(path, held, query_times, stop - query_times, pieces, terms, heads),)
     value = pick_rows(at_knots, before) if rule.causal else path(query_times)
-    return _Queries(query_times, knot, split_heads(value, heads), cells, parts)
+    return Queries(query_times, knot, split_heads(value, heads), cells, parts)
 
 
 def _scores(
-    queries: _Queries, keys: _Keys, path: PiecewisePolynomial, pieces: Pieces, rule: AttentionRule, heads: int
+    queries: Queries, keys: Keys, path: PiecewisePolynomial, pieces: Pieces, rule: AttentionRule, heads: int
 ) -> Float[Tensor, "batch heads query keys"]:
     """``α_i(u)`` by the rule."""
     key, series = keys.key, keys.key_series
-    dtype = key.dtype
     if series is None:
         return queries.value @ split_heads(key, heads).mT
     at_keys = path.coefficients[:, keys.first : keys.first + key.shape[1], 0]
     own = (at_keys * key).unflatten(-1, (heads, -1)).sum(-1).transpose(1, 2).unsqueeze(2)  # q(t_i)·K_i
     flat = series.unflatten(-1, (heads, -1)).permute(0, 4, 1, 2, 3, 5).flatten(3)
-    if rule.rule == "gauss":
-        mean = _gauss_scores(queries, keys, path, pieces, rule, heads)
-    elif rule.rule == "linear":
-        basis = evaluate_basis(pieces, queries.time, series.shape[3]).flatten(2).to(dtype)
-        here = (basis[:, None, ..., None] * queries.value.unsqueeze(3)).flatten(3)
-        mean = (own + here @ flat.mT) / 2
-    else:
+    if rule.rule == "exact":
         mean = _exact_scores(queries, keys, path.knots, flat, own, rule.causal)
-    return mean if rule.normalize_scores else mean * keys.gap.to(dtype).unsqueeze(1)
+    else:
+        mean = pair_scores(queries, keys, path, flat, own, pieces, rule, heads)
+    return mean if rule.normalize_scores else mean * keys.gap.to(key.dtype).unsqueeze(1)
 
 
 def _exact_scores(
-    queries: _Queries,
-    keys: _Keys,
-    knots: Float[Tensor, "batch knots"],
-    series: Float[Tensor, "batch heads keys pmd"],
-    own: Float[Tensor, "batch heads 1 keys"],
-    causal: bool,
+    queries: Queries, keys: Keys, knots: Tensor, series: Tensor, own: Tensor, causal: bool
 ) -> Float[Tensor, "batch heads query keys"]:
     """Means of ``q·k_i`` over ``[t_i, u]``: first at the knots, by sums over the cells between key and knot.
 
@@ -197,8 +150,7 @@ def _exact_scores(
     """
     first, time, dtype = keys.first, keys.time, series.dtype
     assert queries.cells is not None
-    step = torch.cat([knots[:, 1:] - knots[:, :-1], torch.zeros_like(knots[:, :1])], 1).to(dtype)
-    each = (queries.cells * step[:, None, :, None]) @ series.mT  # [B, H, knots, keys]: over the cell behind each knot
+    each = queries.cells @ series.mT  # [B, H, knots, keys]: ∫ q·k_i over the cell behind each knot
     integral = pad(each.tril(-first), (0, 0, 1, -1)).cumsum(2)
     if not causal:
         integral = integral + each.triu(1 - first).flip(2).cumsum(2).flip(2)
@@ -225,76 +177,27 @@ def _exact_scores(
     return mean + share * (part - mean)
 
 
-def _gauss_scores(
-    queries: _Queries, keys: _Keys, path: PiecewisePolynomial, pieces: Pieces, rule: AttentionRule, heads: int
-) -> Float[Tensor, "batch heads query keys"]:
-    """``Σ_g w_g q(τ_g)·k_i(τ_g)`` with Gauss-Legendre points ``τ_g`` between every key and query."""
-    series, time, gap = keys.key_series, keys.time, keys.gap
-    assert series is not None
-    curves = series.flatten(2, 3).unflatten(-1, (heads, -1))
-    total = torch.zeros_like(gap, dtype=series.dtype).unsqueeze(1)
-    for node, weight in table(gauss_legendre, rule.points, gap).unbind(1):
-        tau = time[:, None, :] + gap * node
-        read = tau
-        if rule.causal and queries.knot is not None:
-            known = path.knots.gather(1, queries.knot.clamp(min=0))
-            read = torch.minimum(tau, known.unsqueeze(-1))
-        query = path(read.flatten(1)).unflatten(1, tau.shape[1:]).unflatten(-1, (heads, -1))
-        basis = evaluate_basis(pieces, tau, series.shape[3]).flatten(3).to(series.dtype)
-        curve = torch.einsum("bqnm,bnmhd->bqnhd", basis, curves)
-        total = total + weight.to(series.dtype) * (query * curve).sum(-1).permute(0, 3, 1, 2)
-    return total
-
-
 def _weighted_values(
-    weights: Float[Tensor, "batch heads query keys"],
-    queries: _Queries,
-    keys: _Keys,
-    pieces: Pieces,
-    rule: AttentionRule,
-    heads: int,
+    weights: Tensor, queries: Queries, keys: Keys, pieces: Pieces, rule: AttentionRule, heads: int
 ) -> Float[Tensor, "batch heads query dk"]:
     """``Σ_i weights_i v̂_i(u)``: the mean of a series from ``t_i`` to ``u`` is a series in ``u`` itself."""
-    series, time, gap = keys.value_series, keys.time, keys.gap
-    dtype, by_head = weights.dtype, split_heads(keys.value, heads)
+    series, time, gap, dtype = keys.value_series, keys.time, keys.gap, weights.dtype
     if series is None:
-        return weights @ by_head
+        return weights @ split_heads(keys.value, heads)
     if not rule.normalize_values:
         weights = weights * gap.to(dtype).unsqueeze(1)
-    terms = series.shape[3]
-    if rule.rule == "gauss":
-        nodes = table(gauss_legendre, rule.points, gap).unbind(1)
-        between = [w * evaluate_basis(pieces, time[:, None, :] + gap * x, terms).flatten(3) for x, w in nodes]
-        curves = series.flatten(2, 3).unflatten(-1, (heads, -1))
-        return torch.einsum("bhqn,bqnm,bnmhd->bhqd", weights, torch.stack(between).sum(0).to(dtype), curves)
-
-    def mix(weights: Tensor, series: Tensor) -> Tensor:
-        """Weighted sum of what each key has per slot [B, keys, slots, d] -> [B, H, Q, slots, dk]."""
-        columns = series.unflatten(-1, (heads, -1)).permute(0, 3, 1, 2, 4)
-        return (weights @ columns.flatten(3)).unflatten(-1, columns.shape[3:])
-
-    basis = evaluate_basis(pieces, queries.time, terms).flatten(2).to(dtype)[:, None, :, None, :]
-    if rule.rule == "linear":
-        return ((basis @ mix(weights, series.flatten(2, 3))).squeeze(3) + weights @ by_head) / 2
-    nearest = pieces.clamp(time)  # [B, keys, P]: where a mean over a piece begins
-    means = running_mean_matrix(pieces.unit(nearest.unsqueeze(-1)).squeeze(-1), terms).to(dtype) @ series
-    if pieces.count == 1:
-        return (basis @ mix(weights, means.flatten(2, 3))).squeeze(3)
-    # the integral from the key to the edge of the query's piece that is nearer to the key, piece by piece
-    low, high = pieces.edges[:, None, :-1], pieces.edges[:, None, 1:]
-    ends = chebyshev_basis(torch.stack([-torch.ones_like(low), torch.ones_like(low)]), terms).to(dtype)
-    to_left, to_right = ((e.unsqueeze(-2) @ means).squeeze(-2) for e in ends)
-    to_left, to_right = (
-        x * y.to(dtype).unsqueeze(-1) for x, y in ((to_left, nearest - low), (to_right, high - nearest))
-    )
-    carry = pad(to_right, (0, 0, 1, -1)).cumsum(2)
-    if not rule.causal:
-        carry = carry + pad(to_left, (0, 0, -1, 1)).flip(2).cumsum(2).flip(2)
+    if rule.rule != "exact":
+        return pair_values(weights, queries, keys, pieces, rule, heads)
+    basis = evaluate_basis(pieces, queries.time, series.shape[3]).flatten(2).to(dtype)
+    means, carry = running_means(series, time, pieces, rule.causal)
+    if carry is None:
+        return mix(weights, basis, means.flatten(2, 3), heads)
+    # beyond the key's own piece: (∫ up to the edge of the query's piece + (u - edge) mean from the edge on) / gap
     piece = pieces.locate(queries.time)
     inside = pieces.locate(time)[:, None, :] == piece[..., None]
     edge = torch.where(gap > 0, pieces.edges.gather(1, piece)[..., None], pieces.edges.gather(1, piece + 1)[..., None])
     factor = torch.where(inside, 0.0, 1 / gap.masked_fill(inside, 1.0))
     share = torch.where(inside, 1.0, (queries.time[..., None] - edge) * factor)
-    out = (basis @ mix(weights * share.to(dtype).unsqueeze(1), means.flatten(2, 3))).squeeze(3)
-    slot = torch.nn.functional.one_hot(piece, pieces.count).to(dtype)[:, None, :, None, :]
-    return out + (slot @ mix(weights * factor.abs().to(dtype).unsqueeze(1), carry)).squeeze(3)
+    out = mix(weights * share.to(dtype).unsqueeze(1), basis, means.flatten(2, 3), heads)
+    slot = one_hot(piece, pieces.count).to(dtype)
+    return out + mix(weights * factor.abs().to(dtype).unsqueeze(1), slot, carry, heads)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
-from contiformer.paths.chebyshev import chebyshev_basis, hermite_nodes, hermite_to_chebyshev
+from contiformer.paths.chebyshev import chebyshev_basis, hermite_nodes, hermite_to_chebyshev, running_mean_matrix
 from contiformer.paths.interpolation import PiecewisePolynomial, pick_rows
 from contiformer.paths.quadrature import gauss_legendre
 from contiformer.paths.runge_kutta import runge_kutta_step
@@ -292,6 +293,31 @@ def basis_means(
     numbers = (basis.mT @ powers).flatten(2, 3).to(coefficients.dtype)  # [B, rows, P M, power]
     means = (numbers @ coefficients).unflatten(-1, (heads, -1))
     return means.permute(0, 3, 1, 2, 4).flatten(3)
+
+
+def running_means(
+    series: Float[Tensor, "batch keys pieces terms d"], time: Float[Tensor, "batch keys"], pieces: Pieces, causal: bool
+) -> tuple[Float[Tensor, "batch keys pieces terms d"], Float[Tensor, "batch keys pieces d"] | None]:
+    """Means of each trajectory from its own time on, as series, and its integrals up to each piece (None: one piece).
+
+    On other pieces than its own a mean begins at the edge that is nearer to the trajectory's time, up to which the
+    integral is.
+    """
+    dtype, terms = series.dtype, series.shape[3]
+    nearest = pieces.clamp(time)  # [B, keys, P]: where a mean over a piece begins
+    means = running_mean_matrix(pieces.unit(nearest.unsqueeze(-1)).squeeze(-1), terms).to(dtype) @ series
+    if pieces.count == 1:
+        return means, None
+    low, high = pieces.edges[:, None, :-1], pieces.edges[:, None, 1:]
+    ends = chebyshev_basis(torch.stack([-torch.ones_like(low), torch.ones_like(low)]), terms).to(dtype)
+    to_left, to_right = (
+        (end.unsqueeze(-2) @ means).squeeze(-2) * length.to(dtype).unsqueeze(-1)
+        for end, length in zip(ends, (nearest - low, high - nearest), strict=True)
+    )
+    carry = pad(to_right, (0, 0, 1, -1)).cumsum(2)
+    if not causal:
+        carry = carry + pad(to_left, (0, 0, -1, 1)).flip(2).cumsum(2).flip(2)
+    return means, carry
 
 
 @torch.no_grad()
