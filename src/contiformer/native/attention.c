@@ -105,13 +105,6 @@ INLINE void add_to(long size, const float *from, float *to) {
     EACH(n, size) to[n] += from[n];
 }
 
-INLINE float dot(long size, const float *a, const float *b) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (long n = 0; n < size; n++) sum += a[n] * b[n];
-    return sum;
-}
-
 /* to [columns, to_row] = from [rows, columns] transposed */
 DISPATCH static void transpose(long rows, long columns, const float *from, long from_row, float *to, long to_row) {
     const long whole = rows / LANES * LANES, wide = columns / LANES * LANES;
@@ -137,8 +130,8 @@ static long divide_memory(Work *work, const Attention *w, int backward, float *m
     TAKE(key_time, 2 * row), TAKE(begin, 2 * points);
     TAKE(end, 2 * points), TAKE(term, 6 * points), TAKE(sums, 2 * numbers), TAKE(numbers, numbers), TAKE(basis, w->rows * terms);
     TAKE(expand, work->blocks * terms * terms), TAKE(means, means), TAKE(own, row), TAKE(zeros, w->width);
-    TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(carry, work->blocks * row), TAKE(to_left, row), TAKE(run, row);
-    TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(before, rows * stride), TAKE(after, rows * stride), TAKE(most, rows);
+    TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(carry, work->blocks * row), TAKE(to_left, row);
+    TAKE(run, row), TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(before, rows * stride), TAKE(after, rows * stride), TAKE(most, rows);
     TAKE(total, rows), TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs), TAKE(factor, pairs);
     TAKE(used, pairs), TAKE(scaled, wide), TAKE(mixed, MIN(CHUNK, rows) * stride);
     if (!backward) return taken;
@@ -481,7 +474,8 @@ INLINE void find_carry(const Attention *w, Work *work) {
     for (const Block *block = work->block; block < work->block + work->blocks; block++) {
         float total[work->stride];
         clear(total, work->stride), clear(block->whole, work->stride);
-        for (long n = block->first; n < block->last; n++) add_to(block->terms * w->width, work->moments + n * work->stride, total);
+        for (long n = block->first; n < block->last; n++)
+            add_to(block->terms * w->width, work->moments + n * work->stride, total);
         add_unexpanded(w->width, 1, 0, block, w->terms, total, 0, block->whole, 0);
         const float *series = work->series + block->piece * work->size;
         for (long i = 0; i < work->length; i++, series += w->pieces * work->size)
@@ -503,7 +497,8 @@ INLINE void return_carry(const Attention *w, Work *work) {
             EACH(d, work->size) g_whole[d] += g * series[d], g_series[d] += g * block->whole[d];
         }
         expand_rows(w->width, 1, 0, block, w->terms, g_whole, 0, g_total, 0);
-        for (long n = block->first; n < block->last; n++) add_to(block->terms * w->width, g_total, work->g_moments + n * work->stride);
+        for (long n = block->first; n < block->last; n++)
+            add_to(block->terms * w->width, g_total, work->g_moments + n * work->stride);
     }
 }
 
@@ -593,37 +588,25 @@ INLINE void read_head(const Attention *w, long item, const int again, Work *work
     if (work->blocks > 1) find_carry(w, work);
 }
 
-/* Moments between the ends of a block and its rows. */
-INLINE void find_sides(const Attention *w, Work *work, const Block *block) {
-    const long size = block->terms * w->width, stride = work->stride;
+/* Moments between the ends of a block and its rows: before each row the cells up to its point, behind it the others. Or the adjoint
+   of that: the sums over the rows that a cell is before, and over those that it is behind. */
+INLINE void find_sides(const Attention *w, Work *work, const Block *block, const int adjoint) {
+    const long size = block->terms * w->width, stride = work->stride, cells = block->last - block->first;
     const int32_t *asked = work->asked + block->row;
     float run[stride];
-    clear(run, stride);
-    for (long r = 0, n = block->first; r < block->rows; r++) {
-        for (; n < asked[r]; n++) add_to(size, work->moments + n * stride, run);
-        memcpy(work->before + r * stride, run, stride * sizeof(float));
-    }
-    clear(run, stride);
-    for (long r = block->rows - 1, n = block->last - 1; r >= 0; r--) {
-        for (; n >= asked[r]; n--) add_to(size, work->moments + n * stride, run);
-        memcpy(work->after + r * stride, run, stride * sizeof(float));
-    }
-}
-
-/* Its adjoint: a cell lies before the rows at all later points, and behind the others. */
-INLINE void return_sides(const Attention *w, Work *work, const Block *block) {
-    const long size = block->terms * w->width, stride = work->stride;
-    const int32_t *asked = work->asked + block->row;
-    float run[stride];
-    clear(run, stride);
-    for (long n = block->last - 1, r = block->rows - 1; n >= block->first; n--) {
-        for (; r >= 0 && asked[r] > n; r--) add_to(size, work->g_before + r * stride, run);
-        add_to(size, run, work->g_moments + n * stride);
-    }
-    clear(run, stride);
-    for (long n = block->first, r = 0; n < block->last; n++) {
-        for (; r < block->rows && asked[r] <= n; r++) add_to(size, work->g_after + r * stride, run);
-        add_to(size, run, work->g_moments + n * stride);
+    for (int behind = 0; behind < 2; behind++) {
+        const int down = behind ^ adjoint; /* the direction of the sum */
+        float *rows = adjoint ? (behind ? work->g_after : work->g_before) : (behind ? work->after : work->before);
+        clear(run, stride);
+        for (long i = 0, r = down ? block->rows - 1 : 0; i < cells + !adjoint; i++) {
+            const long n = down ? block->last - 1 - i : block->first + i;
+            /* the rows whose sum is complete with the cells so far, or which this cell is the first to be part of */
+            for (; r >= 0 && r < block->rows && (down ? asked[r] > n : asked[r] <= n); r += down ? -1 : 1)
+                if (adjoint) add_to(size, rows + r * stride, run);
+                else memcpy(rows + r * stride, run, stride * sizeof(float));
+            if (adjoint) add_to(size, run, work->g_moments + n * stride);
+            else if (i < cells) add_to(size, work->moments + n * stride, run);
+        }
     }
 }
 
@@ -751,7 +734,8 @@ INLINE void backward_rows(const Attention *w, Work *work, const Block *block, co
     const float *used = find_used(w, work, block, tile, first, count);
     float *g_means = work->g_means + (tile->begin * w->pieces + block->piece) * all;
     multiply(width, terms * w->width, count, (Matrix){used, 1, wide}, work->mixed, stride, NULL, 0, work->g_tile, stride);
-    WITH_WIDTH(w->width, add_unexpanded(width, tile->end - tile->begin, work->extra, block, w->terms, work->g_tile, stride, g_means, apart))
+    WITH_WIDTH(w->width,
+               add_unexpanded(width, tile->end - tile->begin, work->extra, block, w->terms, work->g_tile, stride, g_means, apart))
     multiply(count, width, terms * w->width, (Matrix){work->mixed, stride, 1}, work->value_column, wide, NULL, 0, work->g, wide);
     for (long r = 0; r < count; r++) {
         const float *weight = work->score + r * wide, *mine = used + r * wide, *factor = work->factor + r * wide;
@@ -766,7 +750,7 @@ INLINE void backward_rows(const Attention *w, Work *work, const Block *block, co
 INLINE void attend(const Attention *w, Work *work, const Block *block, const int backward) {
     const long wide = work->wide, stride = work->stride;
     if (!block->rows) return;
-    if (work->blocks > 1) find_sides(w, work, block);
+    if (work->blocks > 1) find_sides(w, work, block, 0);
     if (backward) clear(work->g_before, block->rows * stride), clear(work->g_after, block->rows * stride);
     for (Tile tile = {0}; next_tile(w, work, block, &tile);) {
         const long width = tile.end - tile.begin;
@@ -795,7 +779,7 @@ INLINE void attend(const Attention *w, Work *work, const Block *block, const int
             return_series(w, work, block, &tile, keys, row, count, work->g, moments, g_moments);
         }
     }
-    if (backward && work->blocks > 1) return_sides(w, work, block);
+    if (backward && work->blocks > 1) find_sides(w, work, block, 1);
 }
 
 DISPATCH int attention_forward(const Attention *w, long begin, long end) {

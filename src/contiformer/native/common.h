@@ -1,7 +1,6 @@
 /* What the kernels share. */
 
-#ifndef CONTIFORMER_COMMON_H
-#define CONTIFORMER_COMMON_H
+#pragma once
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,6 +21,13 @@ typedef float Pair __attribute__((vector_size(2 * LANES * sizeof(float)), aligne
 #define PUT(p, j) (*(Lanes *)((p) + (j)))
 /* A loop whose turns do not depend on each other. */
 #define EACH(n, size) _Pragma("omp simd") for (long n = 0; n < (size); n++)
+
+INLINE float dot(long size, const float *a, const float *b) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (long n = 0; n < size; n++) sum += a[n] * b[n];
+    return sum;
+}
 
 /* The next `size` numbers of the working memory, which begin at a line of the cache; from NULL on it only counts. */
 INLINE void *next_of(float *memory, long *taken, long size) {
@@ -72,5 +78,3 @@ INLINE float exp_ended(float scaled) {
 INLINE float exp_fast(float x) {
     return exp_ended(exp_begun(x));
 }
-
-#endif

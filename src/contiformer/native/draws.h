@@ -1,7 +1,6 @@
 /* Random bits that a backward pass finds again: two keys for a row, and from them 32 bits for each place in it. */
 
-#ifndef CONTIFORMER_DRAWS_H
-#define CONTIFORMER_DRAWS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ INLINE uint32_t bits_at(Draws row, uint32_t place) {
     x = (x ^ x >> 15 ^ row.second) * 0x846ca68bu;
     return x ^ x >> 16;
 }
-
-#endif

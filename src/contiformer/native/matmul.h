@@ -1,8 +1,7 @@
 /* Products and transposes of small matrices. A sum over k runs in the same order for any number of rows, so values do not depend
    on who else is there. */
 
-#ifndef CONTIFORMER_MATMUL_H
-#define CONTIFORMER_MATMUL_H
+#pragma once
 
 #include "common.h"
 
@@ -101,5 +100,3 @@ INLINE void transpose_square(Lanes *a) {
         a[r + 4] = PICK(c[r], c[r + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
-
-#endif

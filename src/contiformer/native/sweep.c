@@ -30,7 +30,7 @@ typedef struct {
     /* constants of the field */
     float eps, amplitude, offset, stretch;
     /* times [batch, obs], edges of the pieces [batch, pieces + 1], nodes of a piece on [-1, 1] [per_piece + 1]; basis [terms, terms]
-       from values and slopes at a piece's nodes to its series */
+       from value and slope, in turn, at each of a piece's nodes to its series */
     const double *times, *edges, *node;
     const float *basis;
     /* states at the observations [batch, obs, width] */
@@ -69,7 +69,18 @@ typedef struct {
     long numbers;
     float *group;
     double *all;
+    /* times of the nodes [batch, nodes] */
+    double *grid;
 } Work;
+
+INLINE long pieces_of(const Sweep *w) {
+    return (w->nodes - 1) / w->per_piece;
+}
+
+INLINE double half_length(const Sweep *w, long b, long piece) {
+    const double *edges = w->edges + b * (pieces_of(w) + 1) + piece;
+    return (edges[1] - edges[0]) / 2;
+}
 
 static long divide_memory(Work *work, const Sweep *w, float *memory) {
     const long d = w->width, vectors = d * GROUP;
@@ -82,7 +93,7 @@ static long divide_memory(Work *work, const Sweep *w, float *memory) {
     }
     TAKE(path, 2 * w->substeps * vectors), TAKE(lambda, 2 * vectors), TAKE(g_initial, 2 * vectors), TAKE(g, 2 * vectors);
     TAKE(gz, vectors), TAKE(gx, vectors), TAKE(sum, vectors), TAKE(rows, 2 * vectors), TAKE(piece, 2 * (w->per_piece + 1) * d);
-    TAKE(table, 2 * (w->nodes + 1) * vectors);
+    TAKE(table, 2 * (w->nodes + 1) * vectors), TAKE(grid, 2 * w->batch * w->nodes);
     work->kappa = work->lambda + (memory ? d : 0);
     return taken;
 }
@@ -92,6 +103,13 @@ static int make_work(Work *work, const Sweep *w) {
     if (!memory) return 1;
     divide_memory(work, w, memory);
     memset(work->group, 0, (char *)work->stage[0].x - (char *)work->group);
+    for (long b = 0, n = 0; b < w->batch; b++, n++) {
+        const double *edges = w->edges + b * (pieces_of(w) + 1);
+        for (long p = 0; p < pieces_of(w); p++, edges++)
+            for (long i = 0; i < w->per_piece; i++)
+                work->grid[n++] = i ? *edges + (w->node[i] + 1) * half_length(w, b, p) : *edges;
+        work->grid[n] = *edges;
+    }
     return 0;
 }
 
@@ -154,7 +172,8 @@ INLINE void evaluate(const Field *f, Stage *at) {
 INLINE void pull_back(const Field *f, const Stage *at, Group *g, Work *work) {
     const long d = f->width, part = f->part;
     const float top = f->amplitude + f->offset, steepness = f->stretch / f->amplitude, *matrix = f->affine;
-    Group *gz = work->gz, *g_slope = (Group *)(work->group + d * part), *g_bias = g_slope + d, *g_gain = g_bias + d, *g_shift = g_gain + d;
+    Group *gz = work->gz, *g_slope = (Group *)(work->group + d * part), *g_bias = g_slope + d, *g_gain = g_bias + d;
+    Group *g_shift = g_gain + d;
     float *rows[GROUP], along[GROUP], inverse[GROUP];
     EACH_LANE(j, 0, d) {
         const float inner = g[j][l] * (at->k[j][l] - f->offset) * (top - at->k[j][l]) * steepness;
@@ -181,33 +200,20 @@ INLINE void pull_back(const Field *f, const Stage *at, Group *g, Work *work) {
 typedef struct {
     long row, b, first, stop, crossings;
     double time;
+    const double *grid;
 } Way;
 
-INLINE long pieces_of(const Sweep *w) {
-    return (w->nodes - 1) / w->per_piece;
-}
-
-INLINE double half_length(const Sweep *w, long b, long piece) {
-    const double *edges = w->edges + b * (pieces_of(w) + 1) + piece;
-    return (edges[1] - edges[0]) / 2;
-}
-
-INLINE double node_time(const Sweep *w, long b, long node) {
-    const long piece = node / w->per_piece, inside = node % w->per_piece;
-    const double edge = w->edges[b * (pieces_of(w) + 1) + piece];
-    return inside ? edge + (w->node[inside] + 1) * half_length(w, b, piece) : edge;
-}
-
-INLINE Way way_of(const Sweep *w, long row) {
-    Way way = {.row = row, .b = row / w->obs % w->batch, .time = w->times[row % (w->batch * w->obs)]};
-    while (way.first < w->nodes && node_time(w, way.b, way.first) < way.time) way.first++;
+INLINE Way way_of(const Sweep *w, const Work *work, long row) {
+    const long b = row / w->obs % w->batch;
+    Way way = {.row = row, .b = b, .time = w->times[row % (w->batch * w->obs)], .grid = work->grid + b * w->nodes};
+    while (way.first < w->nodes && way.grid[way.first] < way.time) way.first++;
     way.stop = w->causal && way.first > 0 ? (way.first - 1) / w->per_piece * w->per_piece : 0;
     way.crossings = w->nodes - way.stop;
     return way;
 }
 
-/* Crossing number i of a group, -1 for none: by lane the node it leads to and the one it comes from, w->nodes for the observation itself, and
-   the time and length of its substeps. Whether any lane moves, and whether any begins again at its observation or rests. */
+/* Crossing number i of a group, -1 for none: by lane the node it leads to and the one it comes from, w->nodes for the
+   observation itself, and the time and length of its substeps. Whether any lane moves, and whether any begins again at its observation or rests. */
 typedef struct {
     long node[GROUP], before[GROUP];
     double from[GROUP], length[GROUP];
@@ -222,19 +228,19 @@ INLINE Crossing crossing(const Sweep *w, const Way *way, long i) {
         c.again |= i <= 0 || i == ahead || i >= way[l].crossings;
         if (i < 0 || i >= way[l].crossings) continue;
         c.node[l] = back ? way[l].first - 1 - (i - ahead) : way[l].first + i;
-        if (i != 0 && i != ahead) c.before[l] = back ? c.node[l] + 1 : c.node[l] - 1, c.from[l] = node_time(w, way[l].b, c.before[l]);
-        c.length[l] = (node_time(w, way[l].b, c.node[l]) - c.from[l]) / w->substeps;
+        if (i != 0 && i != ahead) c.before[l] = back ? c.node[l] + 1 : c.node[l] - 1, c.from[l] = way[l].grid[c.before[l]];
+        c.length[l] = (way[l].grid[c.node[l]] - c.from[l]) / w->substeps;
         c.moving |= c.length[l] != 0;
     }
     return c;
 }
 
 /* The ways of the items from `begin` on; the last of `count` for the lanes behind them. Returns the most crossings. */
-INLINE long find_ways(const Sweep *w, long begin, long count, Way *way) {
+INLINE long find_ways(const Sweep *w, const Work *work, long begin, long count, Way *way) {
     long most = 0;
     for (long l = 0; l < GROUP; l++) {
         const long number = begin + (l < count ? l : count - 1);
-        way[l] = way_of(w, w->items ? w->items[number] : number);
+        way[l] = way_of(w, work, w->items ? w->items[number] : number);
         most = way[l].crossings > most ? way[l].crossings : most;
     }
     return most;
@@ -277,62 +283,50 @@ INLINE void return_step(const Field *f, const Crossing *c, Work *work) {
     EACH_LANE(j, 0, d) lambda[j][l] += sum[j][l] + gx[j][l], kappa[j][l] += 0.5f * h[l] * gx[j][l];
 }
 
-INLINE float square_of(long size, const float *x) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (long j = 0; j < size; j++) sum += x[j] * x[j];
-    return sum;
-}
-
 /* Where the series of head h of a trajectory begins, among those of the keys or of the values. */
 INLINE long place(const Sweep *w, long row, long h) {
     const long pieces = pieces_of(w), terms = 2 * (w->per_piece + 1);
     return ((row / w->obs % w->batch * w->heads + h) * w->obs + row % w->obs) * pieces * terms * (w->width / w->heads);
 }
 
-/* Slopes are in time, the series in the variable of the piece: the half of `basis` for slopes [terms, nodes of a piece]. */
-INLINE void scale_basis(const Sweep *w, const Way *way, long piece, float *scaled) {
-    const long n = w->per_piece + 1;
+/* The basis of a piece: slopes are in time, the series in the variable of the piece. */
+INLINE void scale_basis(const Sweep *w, const Way *way, long piece, long size, float *scaled) {
     const float half = (float)half_length(w, way->b, piece);
-    for (long m = 0; m < 2 * n * n; m++) scaled[m] = half * w->basis[m / n * 2 * n + n + m % n];
+    EACH(m, size) scaled[2 * m] = w->basis[2 * m], scaled[2 * m + 1] = half * w->basis[2 * m + 1];
 }
 
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
 INLINE void write_series(const Sweep *w, const Way *way, const float *table, float *sum) {
-    const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n, row = way->row;
+    const long d = w->width, dk = d / w->heads, terms = 2 * (w->per_piece + 1), row = way->row;
     const long pieces = pieces_of(w), rows = w->states * w->obs * w->batch;
-    float *series = row < w->obs * w->batch ? w->key_series : w->value_series, scaled[terms * n];
-    const float *end = sum + (terms - 2) * d, start = square_of(d, table + w->nodes * 2 * d);
-    for (long p = 0; p < pieces; p++) {
-        const float *values = table + p * w->per_piece * 2 * d;
-        scale_basis(w, way, p, scaled);
-        multiply(terms, d, n, (Matrix){w->basis, terms, 1}, values, 2 * d, NULL, 0, sum, d);
-        multiply(terms, d, n, (Matrix){scaled, n, 1}, values + d, 2 * d, sum, d, sum, d);
+    float *series = row < w->obs * w->batch ? w->key_series : w->value_series, scaled[terms * terms];
+    const float *end = sum + (terms - 2) * d, *first = table + w->nodes * 2 * d, start = dot(d, first, first);
+    for (long p = 0; p < pieces; p++, table += w->per_piece * 2 * d) {
+        scale_basis(w, way, p, terms * terms / 2, scaled);
+        multiply(terms, d, terms, (Matrix){scaled, terms, 1}, table, d, NULL, 0, sum, d);
         float last = 0;
         for (long j = 0; j < d; j++) last += (fabsf(end[j]) + fabsf(end[d + j])) * (fabsf(end[j]) + fabsf(end[d + j]));
         for (long h = 0; h < w->heads; h++) {
             float *to = series + place(w, row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(to + m * dk, sum + m * d + h * dk, dk * sizeof(float));
         }
-        const float seen = (p + 1) * w->per_piece > way->stop, squares[] = {last, square_of(terms * d, sum), start};
+        const float seen = (p + 1) * w->per_piece > way->stop, squares[] = {last, dot(terms * d, sum, sum), start};
         for (int k = 0; k < 3; k++) w->squares[(k * rows + row) * pieces + p] = seen ? squares[k] : 0;
     }
 }
 
 /* Its adjoint: gradients of values and slopes at the nodes from that of the series. */
 INLINE void read_gradient(const Sweep *w, const Way *way, float *g_table, float *g) {
-    const long d = w->width, dk = d / w->heads, n = w->per_piece + 1, terms = 2 * n;
+    const long d = w->width, dk = d / w->heads, terms = 2 * (w->per_piece + 1);
     const float *g_series = way->row < w->obs * w->batch ? w->g_key_series : w->g_value_series;
-    float scaled[terms * n];
-    for (long p = 0; p < pieces_of(w); p++) {
+    float scaled[terms * terms];
+    for (long p = 0; p < pieces_of(w); p++, g_table += w->per_piece * 2 * d) {
         for (long h = 0; h < w->heads; h++) {
             const float *from = g_series + place(w, way->row, h) + p * terms * dk;
             for (long m = 0; m < terms; m++) memcpy(g + m * d + h * dk, from + m * dk, dk * sizeof(float));
         }
-        float *to = g_table + p * w->per_piece * 2 * d;
-        scale_basis(w, way, p, scaled);
-        multiply(n, d, terms, (Matrix){w->basis, 1, terms}, g, d, to, 2 * d, to, 2 * d);
-        multiply(n, d, terms, (Matrix){scaled, 1, n}, g, d, to + d, 2 * d, to + d, 2 * d);
+        scale_basis(w, way, p, terms * terms / 2, scaled);
+        multiply(terms, d, terms, (Matrix){scaled, 1, terms}, g, d, g_table, d, g_table, d);
     }
 }
 
@@ -343,8 +337,9 @@ INLINE long observed(const Sweep *w, long row) {
 
 /* State and slope that each lane has at its node: in the table that is kept, or in working memory. */
 INLINE void find_rows(const Sweep *w, const Way *way, const long *node, const Work *work, float **rows) {
-    const long size = (w->nodes + 1) * 2 * w->width;
-    for (long l = 0; l < GROUP; l++) rows[l] = (w->table ? w->table + way[l].row * size : work->table + l * size) + node[l] * 2 * w->width;
+    const long both = 2 * w->width, size = (w->nodes + 1) * both;
+    for (long l = 0; l < GROUP; l++)
+        rows[l] = (w->table ? w->table + way[l].row * size : work->table + l * size) + node[l] * both;
 }
 
 /* Gather states at the observations, and evaluate the field there. */
@@ -364,7 +359,7 @@ INLINE void forward_group(const Sweep *w, const Field *f, long begin, long count
     Stage *stage = work->stage, *here = stage + STAGES - 1;
     Way way[GROUP];
     float *rows[GROUP];
-    const long crossings = find_ways(w, begin, count, way);
+    const long crossings = find_ways(w, work, begin, count, way);
     observe(w, f, way, here);
     for (long i = -1; i < crossings; i++) {
         const Crossing c = crossing(w, way, i);
@@ -385,7 +380,7 @@ INLINE void backward_group(const Sweep *w, const Field *f, long begin, long coun
     Stage *stage = work->stage;
     Way way[GROUP];
     float *rows[GROUP];
-    const long crossings = find_ways(w, begin, count, way);
+    const long crossings = find_ways(w, work, begin, count, way);
     memset(work->table, 0, GROUP * nodes * sizeof(float));
     for (long l = 0; l < count; l++) read_gradient(w, way + l, work->table + l * nodes, work->piece);
     memset(work->lambda, 0, size), memset(work->g_initial, 0, size);
@@ -425,7 +420,8 @@ INLINE void backward_group(const Sweep *w, const Field *f, long begin, long coun
 INLINE void hand_over(const Sweep *w, long state, Work *work) {
     const long d = w->width, part = w->part, at = state * d * (part + 2);
     const double *from = work->all + d * part;
-    for (long j = 0; j < d * part; j++) w->g_affine[at + j / (part * part) * (part + 2) * part + j % (part * part)] = (float)work->all[j];
+    for (long j = 0; j < d * part; j++)
+        w->g_affine[at + j / (part * part) * (part + 2) * part + j % (part * part)] = (float)work->all[j];
     for (int row = 0; row < (w->norm ? 4 : 2); row++)
         for (long j = 0; j < d; j++, from += GROUP) {
             double sum = 0;

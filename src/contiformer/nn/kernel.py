@@ -384,6 +384,7 @@ def _quadrature(degree: int) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _hermite(nodes: int) -> tuple[Tensor, Tensor]:
-    """The matrix from values and slopes at the nodes of a piece to coefficients, and the nodes."""
-    matrix = np.ascontiguousarray(hermite_to_chebyshev(nodes), dtype=np.float32)
+    """The matrix from value and slope, in turn, at each node of a piece to coefficients; and the nodes."""
+    in_turn = np.arange(2 * nodes).reshape(2, nodes).T.flatten()
+    matrix = np.ascontiguousarray(hermite_to_chebyshev(nodes)[:, in_turn], dtype=np.float32)
     return torch.from_numpy(matrix), torch.from_numpy(hermite_nodes(nodes))
