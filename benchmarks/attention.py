@@ -40,7 +40,9 @@ PROTOCOL = (
     "ratio are medians over the seeds, worst is the largest ratio of a seed divided by their median. pairwise: the "
     "weights of ours (first seed) with method='pairwise', rule='linear', step_size=0.1, in PyTorch, as the authors' "
     "code is, in a fresh process after a warm-up, the median of its repeats (three or more); speedup_over_pairwise is "
-    "that divided by the median time of ours in the same process, taken before each repeat. output_error: largest "
+    "that divided by the median time of ours in the same process, taken before each repeat; compiled_pairwise: the "
+    "same with its fields, where its time goes, under torch.compile(fullgraph=True), after the first call. "
+    "output_error: largest "
     "difference from float64 at degree 24 divided by the largest output (of at most 4 sequences, at 100 of their "
     f"observations), the largest over the seeds (beyond {ORACLE_PAIRS} pairs of the first). peak_mb: most memory (2^20 "
     "bytes) of a training pass above the import, in a fresh process."
@@ -72,6 +74,8 @@ class Row:
     peak_mb: float | None = None
     pairwise_ms: float | None = None
     speedup_over_pairwise: float | None = None
+    compiled_pairwise_ms: float | None = None
+    speedup_over_compiled_pairwise: float | None = None
     compile_seconds: float | None = None
 
     @property
@@ -129,6 +133,7 @@ class Plan:
     growth_pairwise: bool
     memory_shapes: tuple[tuple[Shape, bool], ...]
     threads: int | None = None
+    compiles: bool = False
 
     @property
     def steps(self) -> int:
@@ -143,7 +148,8 @@ def plan(
     chosen: dict[Shape, tuple[Contender, ...]] = dict.fromkeys(shapes, ("ours", "headwise")) or SHAPES
     if quick and not shapes:
         chosen = {shape: names for shape, names in chosen.items() if shape.length <= 200}
-    if quick or which("c++") is None:
+    compiles = not quick and which("c++") is not None
+    if not compiles:
         chosen = {shape: tuple(name for name in names if name != "compiled") for shape, names in chosen.items()}
     return Plan(
         shapes=chosen,
@@ -155,6 +161,7 @@ def plan(
         growth_pairwise=pairwise and not quick,
         memory_shapes=() if quick or shapes else MEMORY_SHAPES,
         threads=threads,
+        compiles=compiles,
     )
 
 
@@ -205,8 +212,9 @@ def run(plan: Plan, notify: Notify = lambda _: None) -> Results:
         rows[number] = replace(row, peak_mb=peak)
         if row.contender == "ours" and row.shape.pairs <= plan.pairwise_pairs:
             runner = runner or PairwiseRunner.probe(plan.threads)
-            rows[number], note = with_pairwise(rows[number], runner, plan.pairwise_budget)
-            notes += [note] if note else []
+            for contender in ("pairwise", "compiled pairwise") if plan.compiles else ("pairwise",):
+                rows[number], note = with_pairwise(rows[number], runner, plan.pairwise_budget, contender)
+                notes += [note] if note else []
     return Results(facts, plan.seeds, tuple(rows), growth, memory, tuple(notes))
 
 
@@ -242,20 +250,24 @@ def _speed(timings: Timings, name: str, mode: str, seeds: Sequence[int]) -> Spee
     return Speed(ours, layer, median(ratios), max(ratios) / median(ratios))
 
 
-def with_pairwise(row: Row, runner: PairwiseRunner, budget: float) -> tuple[Row, str | None]:
+def with_pairwise(
+    row: Row, runner: PairwiseRunner, budget: float, contender: Contender = "pairwise"
+) -> tuple[Row, str | None]:
     """The row with the paper's algorithm beside it, and a note on how it was run."""
-    result = runner.measure(row.shape, budget)
+    result = runner.measure(row.shape, budget, contender=contender)
     cost = result.cost
     if cost.seconds is None or cost.ours_seconds is None:
-        return row, f"pairwise at {row.shape}: {cost.problem}"
+        return row, f"{contender} at {row.shape}: {cost.problem}"
     note = None
     if result.at_once < row.batch:
         note = (
-            f"pairwise at {row.shape}: the whole batch does not fit in memory, so {result.at_once} of its {row.batch} "
-            f"sequences were worked on at a time ({cost.peak_mb or 0:.0f} MB); its time is that of all of them"
+            f"{contender} at {row.shape}: the whole batch does not fit in memory, so {result.at_once} of its "
+            f"{row.batch} sequences were run at a time ({cost.peak_mb or 0:.0f} MB); its time is that of all of them"
         )
-    speedup = cost.seconds / cost.ours_seconds
-    return replace(row, pairwise_ms=1000 * cost.seconds, speedup_over_pairwise=speedup), note
+    milliseconds, speedup = 1000 * cost.seconds, cost.seconds / cost.ours_seconds
+    if contender == "pairwise":
+        return replace(row, pairwise_ms=milliseconds, speedup_over_pairwise=speedup), note
+    return replace(row, compiled_pairwise_ms=milliseconds, speedup_over_compiled_pairwise=speedup), note
 
 
 def measure_memory(

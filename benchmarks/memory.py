@@ -132,8 +132,9 @@ def _repeat(job: Job) -> tuple[list[float], list[float]]:
     call = make_call(job.contender, job.shape, training=job.training, at_once=job.at_once)
     rival = make_call("ours", job.shape) if job.against_ours else None
     if rival is not None:
+        # the first call of a compiled module compiles it
         portion = replace(job.shape, batch=job.at_once or job.shape.batch)
-        make_call(job.contender, portion, training=job.training)()
+        (call if "compiled" in job.contender else make_call(job.contender, portion, training=job.training))()
         rival()
     seconds: list[float] = []
     ours: list[float] = []
@@ -173,11 +174,13 @@ class PairwiseRunner:
         most = inf if free is None or one == 0 else SHARE_OF_FREE * free // one
         return int(min(most, shape.batch))
 
-    def measure(self, shape: Shape, budget: float = 0.0, timeout: float = 600.0) -> PairwiseCost:
+    def measure(
+        self, shape: Shape, budget: float = 0.0, timeout: float = 600.0, contender: Contender = "pairwise"
+    ) -> PairwiseCost:
         """Forward and backward of the whole batch, in portions if it must be."""
         at_once = max(1, self.fits(shape))
         while True:
-            job = Job("pairwise", shape, at_once=at_once, budget=budget, against_ours=True, threads=self.threads)
+            job = Job(contender, shape, at_once=at_once, budget=budget, against_ours=True, threads=self.threads)
             cost = cost_in_fresh_process(job, timeout=timeout)
             if cost.peak_mb is not None or cost.seconds is not None or at_once == 1:
                 return PairwiseCost(cost, at_once)

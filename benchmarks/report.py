@@ -22,7 +22,7 @@ NAMES: dict[Contender, str] = {"ours": "ours", "layer": "torch layer", "pairwise
 NOTHING = "-"
 SPEED_COLUMNS = (
     *("training\nms", "layer\nms", "ratio", "worst\nseed", "inference\nms", "layer\nms", "ratio", "worst\nseed"),
-    *("error", "peak\nMB", "pairwise\nms", "faster"),
+    *("error", "peak\nMB", "pairwise\nms", "faster", "compiled\nms", "faster"),
 )
 
 
@@ -87,15 +87,21 @@ def speed_table(results: Results) -> Table:
 
 
 def _fields(row: Row) -> list[str]:
-    error, faster = row.output_error, row.speedup_over_pairwise
+    error = row.output_error
     return [
         *_speed(row.training),
         *_speed(row.inference),
         NOTHING if error is None else f"{error:.0e}",
         NOTHING if row.peak_mb is None else f"{row.peak_mb:.0f}",
         _short(row.pairwise_ms),
-        NOTHING if faster is None else f"{faster:.0f}x",
+        _times(row.speedup_over_pairwise),
+        _short(row.compiled_pairwise_ms),
+        _times(row.speedup_over_compiled_pairwise),
     ]
+
+
+def _times(faster: float | None) -> str:
+    return NOTHING if faster is None else f"{faster:.0f}x"
 
 
 def _speed(speed: Speed | None) -> list[str]:
@@ -107,7 +113,7 @@ def _speed(speed: Speed | None) -> list[str]:
 def _wide_console() -> Console:
     """A console; for a file or a pipe, which has no width of its own, wide enough that nothing is cut off."""
     console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, 130))
+    return console if console.is_terminal else Console(width=max(console.width, 150))
 
 
 def _table(title: str) -> Table:

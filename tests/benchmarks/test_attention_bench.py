@@ -189,6 +189,12 @@ class TestRows:
         assert "1 of its 2 sequences" in note
         assert row.pairwise_ms == 1.0
         assert row.speedup_over_pairwise == 2.0
+        assert row.compiled_pairwise_ms is None
+        row, note = attention.with_pairwise(row, runner, 0.0, "compiled pairwise")
+        assert no_processes[-1].contender == "compiled pairwise"
+        assert note is not None
+        assert note.startswith("compiled pairwise at")
+        assert (row.compiled_pairwise_ms, row.speedup_over_compiled_pairwise) == (1.0, 2.0)
 
     def test_pairwise_that_does_not_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tried: list[int | None] = []
