@@ -131,9 +131,9 @@ static long divide_memory(Work *work, const Attention *w, int backward, float *m
     TAKE(end, 2 * points), TAKE(term, 6 * points), TAKE(sums, 2 * numbers), TAKE(numbers, numbers), TAKE(basis, w->rows * terms);
     TAKE(expand, work->blocks * terms * terms), TAKE(means, means), TAKE(own, row), TAKE(zeros, w->width);
     TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(carry, work->blocks * row), TAKE(to_left, row);
-    TAKE(run, row), TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(before, rows * stride), TAKE(after, rows * stride), TAKE(most, rows);
-    TAKE(total, rows), TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs), TAKE(factor, pairs);
-    TAKE(used, pairs), TAKE(scaled, wide), TAKE(mixed, MIN(CHUNK, rows) * stride);
+    TAKE(run, row), TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(before, rows * stride), TAKE(after, rows * stride);
+    TAKE(most, rows), TAKE(total, rows), TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs);
+    TAKE(factor, pairs), TAKE(used, pairs), TAKE(scaled, wide), TAKE(mixed, MIN(CHUNK, rows) * stride);
     if (!backward) return taken;
     TAKE(value_column, tile), TAKE(g_means, means), TAKE(g_own, row), TAKE(g_moments, points * stride);
     TAKE(g_carry, work->blocks * row), TAKE(g_pairs, points * wide), TAKE(g_before, rows * stride), TAKE(g_after, rows * stride);
@@ -620,7 +620,8 @@ INLINE void find_scores(const Attention *w, Work *work, const Block *block, cons
     float *gap = work->scaled;
     if (tile->side != INSIDE) {
         const Matrix moments = {(tile->side < INSIDE ? work->before : work->after) + first * stride, stride, 1};
-        multiply(count, width, block->terms * w->width, moments, work->key_column, wide, block->carry + tile->begin, 0, work->score, wide);
+        const float *carry = block->carry + tile->begin;
+        multiply(count, width, block->terms * w->width, moments, work->key_column, wide, carry, 0, work->score, wide);
         for (long i = 0; i < width; i++) gap[i] = (float)fabs(there[i] - origin);
     }
     for (long r = 0; r < count; r++) {

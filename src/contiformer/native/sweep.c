@@ -213,7 +213,8 @@ INLINE Way way_of(const Sweep *w, const Work *work, long row) {
 }
 
 /* Crossing number i of a group, -1 for none: by lane the node it leads to and the one it comes from, w->nodes for the
-   observation itself, and the time and length of its substeps. Whether any lane moves, and whether any begins again at its observation or rests. */
+   observation itself, and the time and length of its substeps. Whether any lane moves, and whether any
+   begins again at its observation or rests. */
 typedef struct {
     long node[GROUP], before[GROUP];
     double from[GROUP], length[GROUP];
