@@ -41,7 +41,7 @@ PROTOCOL = (
     "weights of ours (first seed) with method='pairwise', rule='linear', step_size=0.1, in PyTorch, as the authors' "
     "code is, in a fresh process after a warm-up, the median of its repeats (three or more); speedup_over_pairwise is "
     "that divided by the median time of ours in the same process, taken before each repeat; compiled_pairwise: the "
-    "same with its fields, where its time goes, under torch.compile(fullgraph=True), after the first call. "
+    "same with its two fields, not the solver around them, under torch.compile(fullgraph=True), after the first call. "
     "output_error: largest "
     "difference from float64 at degree 24 divided by the largest output (of at most 4 sequences, at 100 of their "
     f"observations), the largest over the seeds (beyond {ORACLE_PAIRS} pairs of the first). peak_mb: most memory (2^20 "

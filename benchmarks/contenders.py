@@ -89,7 +89,7 @@ def make_module(contender: Contender, shape: Shape, seed: int = SEED) -> nn.Modu
     if contender == "compiled":
         module.compile(fullgraph=True, dynamic=False)
     if contender == "compiled pairwise":
-        # as one graph, the 160 evaluations of the solver would take longer to compile than most trainings
+        # not the module as one graph: it unrolls all evaluations of the solver, and compiling that takes many minutes
         module.key_field.compile(fullgraph=True, dynamic=False)
         module.value_field.compile(fullgraph=True, dynamic=False)
     return module
