@@ -53,11 +53,12 @@ def few(data: Any, budget: Budget) -> Any:
 
 
 def fit_classifier(model: str, train: SeriesSet, val: SeriesSet | None, seed: int, budget: Budget, verbose: int) -> Any:
-    """A fitted classifier by name; the blend finds its weights by folds of the train and validation part."""
+    """A fitted classifier by name; the blend finds its weights by the validation part, or by folds without one."""
+    if model == "blend" and val is not None:
+        return Blend.of_fitted([fit_classifier(name, train, val, seed, budget, verbose) for name in BLENDED], val)
     if model == "blend":
         members = [Classifier.from_options(**options_of(name, budget), seed=seed, verbose=verbose) for name in BLENDED]
-        whole = train if val is None else SeriesSet([*train, *val], schema=train.schema)
-        return Blend(members, seed=seed).fit(whole)
+        return Blend(members, seed=seed).fit(train)
     made = Classifier.from_options(**options_of(model, budget), seed=seed, verbose=verbose)
     return (made.fit(train) if val is None else made.fit(train, validation_data=val)).require_complete()
 
