@@ -37,7 +37,7 @@ class Regressor(ValueEstimator):
 
     Attributes:
         pooling: pooling of the states of a series: "learned", "mean" or "last".
-        summaries: show mean, spread, extremes, ends and count of each channel to the head, see
+        summaries: show summary statistics of each channel to the head, see
             :class:`~contiformer.tasks.pooling.PooledHead`; None: where channels are missing at some points.
         law: for target series: "point" or "gaussian".
         frames: (height, width) when the channels are the pixels of pictures; the default batch size is 8 then.
