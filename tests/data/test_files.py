@@ -124,7 +124,7 @@ def test_encoding_gzip_and_separator(tmp_path):
     with pytest.raises(DataError, match="folder"):
         read_csv(tmp_path, time="t")
     latin.write_text(CSV)
-    with pytest.raises(DataError, match="which column"):
+    with pytest.raises(DataError, match="the time column is not named"):
         read_csv(latin)
 
 
@@ -309,7 +309,7 @@ def test_parquet_errors(tmp_path):
         scan_parquet(tmp_path / "a.parquet", id="who", time="t")
     with pytest.raises(DataError, match="no column 'whom'"):
         scan_parquet(tmp_path / "a.parquet", id="whom", time="t")
-    with pytest.raises(DataError, match="which column"):
+    with pytest.raises(DataError, match="the time column is not named"):
         read_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="no Parquet file"):
         read_parquet(tmp_path / "none.parquet", time="t")

@@ -80,7 +80,7 @@ def test_duplicates_and_chosen_variables(measurements):
     targets = Regressor.from_options(**TINY).fit(measurements, values=["pH"], targets=["pulse"], **LONG)
     assert targets.predict(measurements, at=[1.0]).columns.tolist() == ["who", "hour", "pulse"]
     assert targets.evaluate(measurements)["mse"] > 0
-    with pytest.raises(DataError, match="name them in values="):
+    with pytest.raises(DataError, match="name the input channels in values="):
         Regressor.from_options(**TINY).fit(measurements, targets=["pulse"], **LONG)
 
 
