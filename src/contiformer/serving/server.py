@@ -129,7 +129,7 @@ def answer_requests(app: FastAPI, bound: socket.socket, limits: Limits) -> None:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=limits.connections,
-        timeout_keep_alive=int(limits.head_seconds),
+        timeout_keep_alive=max(5, int(limits.head_seconds)),
         timeout_graceful_shutdown=int(limits.deadline) + 1,
     )
     for number in (signal.SIGINT, signal.SIGTERM):
