@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from contiformer import EventPredictor, Interpolator, Regressor
+from contiformer import Blend, EventPredictor, Interpolator, Regressor
 from contiformer.data import EventSet, Series, SeriesSet, without_features
 from contiformer.data.catalog import clinical_split, drop_points, load_clinical, load_events, load_irregular, load_uea
 from reproduction import events, pendulum, uea
 from reproduction.board_models import (
     BASELINES,
+    BLENDED,
     RIVALS,
     SERIES_MODELS,
     absent,
@@ -63,6 +64,20 @@ def _clinical(name: str) -> SeriesSet:
     return load_clinical(name)
 
 
+@lru_cache(maxsize=1)
+def _clinical_parts(name: str, split: int, budget: Budget) -> tuple[SeriesSet, SeriesSet, SeriesSet]:
+    whole, parts = _clinical(name), clinical_split(name, split)
+    train, val, test = (few(whole.with_ids(parts[part]), budget) for part in ("train", "val", "test"))
+    return train, val, test
+
+
+@lru_cache(maxsize=len(BLENDED))
+def _clinical_model(name: str, split: int, budget: Budget, model: str, seed: int, verbose: int) -> Any:
+    """A fitted model; the last ones are kept, because the blend is made of them."""
+    train, val, _ = _clinical_parts(name, split, budget)
+    return fit_classifier(model, train, val, seed, budget, verbose)
+
+
 def _clinical_grid(protocol: Protocol) -> list[Cell]:
     return [
         Cell(f"{PREFIX}clinical", data, f"split{fold}", model, 0, protocol)
@@ -74,9 +89,13 @@ def _clinical_grid(protocol: Protocol) -> list[Cell]:
 
 def run_clinical(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     """Train on the train part of a published split, choose by its validation part, judge once by its test part."""
-    whole, parts = _clinical(cell.data), clinical_split(cell.data, int(cell.setting.removeprefix("split")))
-    train, val, test = (few(whole.with_ids(parts[part]), budget) for part in ("train", "val", "test"))
-    model = fit_classifier(cell.model, train, val, cell.seed, budget, verbose)
+    place = (cell.data, int(cell.setting.removeprefix("split")), budget)
+    train, val, test = _clinical_parts(*place)
+    model: Any
+    if cell.model == "blend":
+        model = Blend.of_fitted([_clinical_model(*place, name, cell.seed, verbose) for name in BLENDED], val)
+    else:
+        model = _clinical_model(*place, cell.model, cell.seed, verbose)
     scores = model.evaluate(test)
     metrics = {name: 100 * scores[name] for name in ("auroc", "average_precision")}
     return Outcome(metrics, configuration_of(model), {"sizes": [len(train), len(val), len(test)]})

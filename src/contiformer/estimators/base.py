@@ -236,7 +236,10 @@ class Estimator(Learner):
         law: ScalingLaw = "standard" if self.scaling == "auto" else self.scaling
         if self.scaling == "auto" and self.backbone not in BASELINES and has_gaps(data):
             law = "normal scores"
-        return Scaling.fit(data, origin=self.time_origin, law=law)
+        origin = self.time_origin
+        if self.backbone in BASELINES:
+            origin = BASELINES[self.backbone].origin(data, origin)
+        return Scaling.fit(data, origin=origin, law=law)
 
     def _describe(self, data: SeriesSet) -> dict[str, Any]:
         """Everything that is needed to build the model again."""
@@ -253,7 +256,7 @@ class Estimator(Learner):
             kind = BASELINES[self.backbone]
             kind.check(self.backbone, self.task_name, data.schema)
             task = {name: task[name] for name in kind.described if name in task}
-            options = {**kind.describe(data), **options}
+            options = {**kind.describe(data, self.scaling_), **options}
         return {
             "backbone": self.backbone,
             "backbone_options": options,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contiformer.data.batch import Batch
+from contiformer.data.scaling import Scaling
 from contiformer.data.series import Series
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.statistics import summary_statistics
@@ -76,7 +77,7 @@ class Boosting(Baseline):
         self.register_buffer("depth", torch.zeros((), dtype=torch.int64))
 
     @classmethod
-    def describe(cls, data: SeriesSet) -> dict[str, Any]:
+    def describe(cls, data: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         """A leaf has a twentieth of the series, from 2 to 40; many series are learned from slowly."""
         return {"min_samples_leaf": int(np.clip(len(data) // 20, 2, 40)), **(SLOWLY if len(data) >= MANY else {})}
 
