@@ -94,6 +94,9 @@ class Estimator(Learner):
         """The scaled validation series as they are judged."""
         return data
 
+    def _begin(self, task: SeriesTask | DirectTask, training: SeriesSet, validation: SeriesSet, seed: int) -> None:
+        """Fit the parts of a task that are not trained, before its network is."""
+
     def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
         """Series to train on and to validate on: another fold for each member."""
         options = self.training_options()
@@ -198,7 +201,9 @@ class Estimator(Learner):
                 training, judged = self.scaling_.apply(self._examples(data)), checked
             judged, _ = by_length(judged)
             seeded = replace(options, seed=options.seed + 1000 * member)
-            yield TrainingJob(self._new_task(seeded.seed), training, judged, seeded)
+            task = self._new_task(seeded.seed)
+            self._begin(task, training, judged, seeded.seed)
+            yield TrainingJob(task, training, judged, seeded)
 
     def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
         check_parameters(self)
