@@ -5,6 +5,7 @@ import pytest
 
 from contiformer import Classifier, TrainingOptions, load
 from contiformer.estimators import classifier as module
+from contiformer.estimators.model_card import model_card
 
 
 def test_calibration_on_few_series_stays_moderate():
@@ -34,6 +35,8 @@ def test_many_series_with_gaps_are_learned_on_top_of_boosted_trees(monkeypatch, 
     assert Classifier.from_options(**quick, summaries=True).fit(X, y).tasks_[0].boosted is None
     said = fitted.predict_proba(X)
     np.testing.assert_array_equal(said, Classifier.from_options(**quick, members=2).fit(X, y).predict_proba(X))
+    shares = [f"{float(task.share):.2f}" for task in fitted.tasks_]
+    assert f"| weight of boosted trees | {', '.join(shares)} |" in model_card(fitted)
     fitted.save(tmp_path / "saved")
     np.testing.assert_array_equal(load(tmp_path / "saved").predict_proba(X), said)
     with pytest.raises(ValueError, match="boosted trees have no gradients: use method='occlusion'"):

@@ -162,6 +162,12 @@ class Classifier(Estimator):
     def _training_defaults_for(self, data: SeriesSet) -> dict[str, Any]:
         return dict(MANY_WITH_GAPS) if _many_with_gaps(data) else {}
 
+    def _facts(self) -> dict[str, str]:
+        shares = [
+            f"{float(task.share):.2f}" for task in self.tasks_ if isinstance(task, Classification) and task.boosted
+        ]
+        return super()._facts() | ({"weight of boosted trees": ", ".join(shares)} if shares else {})
+
     def _class_weights(self, training: SeriesSet) -> list[float] | None:
         if self.class_weight is None:
             return None
