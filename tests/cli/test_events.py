@@ -130,8 +130,8 @@ def test_a_set_of_the_catalogue_has_its_parts(monkeypatch, sequences, tmp_path):
         (("--data", "hawkes", "--set", "d_modl=3"), 2, "did you mean 'd_model'"),
         (("--data", "hawkes", "--set", "integral=simpson"), 2, "integral must be 'closed' or 'gauss'"),
         (("--data", "hawkes", "--set", "learning_rate=-1"), 1, "learning_rate must be positive"),
-        (("--data", "hawkes", "--label", "x"), 2, "--label: events has no use for it"),
-        (("--data", "hawkes", "--drop", "0.3"), 2, "--drop: events has no use for it"),
+        (("--data", "hawkes", "--label", "x"), 2, "--label: events does not use this option"),
+        (("--data", "hawkes", "--drop", "0.3"), 2, "--drop: events does not use this option"),
         (("--data", "hawkes", "--config", "nowhere.yaml"), 1, "nowhere.yaml: there is no such file"),
     ],
 )
@@ -144,7 +144,7 @@ def test_wrong_options_are_reported_in_one_line(words, code, said, tmp_path, mon
 def test_series_reject_options_of_events(table):
     for option in (("--type", "kind"), ("--fold", "1")):
         words = ("train", "classification", "--data", table, "--time", "t", *option)
-        assert "classification has no use for it" in _error(run(*words), 2)
+        assert "classification does not use this option" in _error(run(*words), 2)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,9 @@ def test_one_sequence_is_divided_along_time(orders, tmp_path):
     words = ("train", "events", "--data", orders, "--time", "hour", "--type", "product", "--set", "backbone=hp")
     result = run(*words, "--test", "0.25", *TINY, "--output", tmp_path / "run")
     assert result.exit_code == 0, result.output
-    assert "Warning: the table is one sequence: name the column that tells them apart with --id" in result.stderr
+    assert (
+        "Warning: the table is read as one sequence: if it has several, name the column of ids in --id" in result.stderr
+    )
     assert run("evaluate", tmp_path / "run").exit_code == 0
 
 

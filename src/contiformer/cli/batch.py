@@ -59,7 +59,9 @@ class Options:
                 raise typer.BadParameter(f"{word!r} is none of {', '.join(known)}.", param_hint=hint)
         part, _, parts = (shard or "1/1").partition("/")
         if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-            raise typer.BadParameter(f"{shard!r} is no part: pass 2/8 for the second of eight.", param_hint="--shard")
+            raise typer.BadParameter(
+                f"{shard!r} is not of the form I/N: pass 2/8 for the second of eight.", param_hint="--shard"
+            )
         given = {"on_error": on_error, "block_rows": block_rows, "format": format}
         return cls((int(part), int(parts)), **{name: x for name, x in given.items() if x is not None})  # type: ignore[arg-type]
 

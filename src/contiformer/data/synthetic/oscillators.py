@@ -49,7 +49,7 @@ def draw_oscillators(
     """[n, count] oscillators: ω and ζ uniform in their ranges, position and velocity / ω at time 0 standard normal."""
     check_count(n, "series")
     if count < 1:
-        raise DataError(f"{count} oscillators in a series", remedy="pass 1 or more")
+        raise DataError(f"count must be 1 or more, got {count}")
     if not (0 < omega[0] <= omega[1] < np.inf and 0 <= zeta[0] <= zeta[1] < 1):
         problem = f"omega from {omega[0]} to {omega[1]} with zeta from {zeta[0]} to {zeta[1]} does not oscillate"
         raise DataError(problem, remedy="pass (low, high) with omega above 0 and zeta from 0 to below 1")

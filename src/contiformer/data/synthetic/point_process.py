@@ -114,10 +114,12 @@ class Poisson(PointProcess):
         given = {"rate": rate, "amplitude": amplitude, "period": period, "phase": phase}
         values = [np.atleast_1d(numbers(value, name)) for name, value in given.items()]
         if any(v.ndim > 1 for v in values) or not {v.size for v in values} <= {1, max(v.size for v in values)}:
-            raise DataError("rate, amplitude, period and phase do not fit together", remedy="pass one number or [K]")
+            raise DataError(
+                "rate, amplitude, period and phase are of different lengths", remedy="pass one number or [K]"
+            )
         self.rate, self.amplitude, self.period, self.phase = np.broadcast_arrays(*values)
         if (self.rate < 0).any() or (self.period <= 0).any() or (np.abs(self.amplitude - 0.5) > 0.5).any():
-            raise DataError("rates below 0, periods not above 0 or amplitudes outside 0 to 1 make no intensity")
+            raise DataError("rate must not be negative, period must be positive, and amplitude from 0 to 1")
         self.num_types = self.rate.size
 
     def intensity(self, sequence: EventSequence, times: ArrayLike) -> Float64[np.ndarray, "times types"]:
