@@ -122,9 +122,7 @@ def train(
     fold: Annotated[int | None, typer.Option(min=1, help="Fold of a data set of events (default: 1).")] = None,
     drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to drop.")] = 0,
     backbone: Annotated[str | None, typer.Option(help="See `contiformer backbones` (default: contiformer).")] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML parameters; --set overrides them.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML parameters; --set overrides them.")] = None,
     assignments: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the training and of --drop.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="RUN", help="Run folder (default: in runs/).")] = None,
