@@ -5,6 +5,7 @@ Result files join the site, pages run in folders of their own, formulas become M
 
 import os
 import re
+import sys
 import tempfile
 from html import unescape
 from pathlib import Path
@@ -18,6 +19,9 @@ _RESULTS = _ROOT / "reproduction" / "results"
 _FOLDER = tempfile.TemporaryDirectory(prefix="contiformer-docs-")
 # printed tables keep the names of their columns in one line
 os.environ["POLARS_TABLE_WIDTH"] = "160"
+# commands on pages are those of this environment
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+os.environ["REPOSITORY"] = str(_ROOT)
 _SHIM = "https://unpkg.com/iframe-worker/shim"
 _INLINE = re.compile(r"<code>[^<\n]*--[^<\n]*</code>")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")

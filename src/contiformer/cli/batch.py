@@ -110,7 +110,8 @@ def score_to_folder(
                     write(table, _part(output, block.number, options.format))
                 advance(*blocks.size(block.number))
     refusals = f"; {skipped:,} series were refused, see {output}/_refused-*.csv" if skipped else ""
-    what = f"{len(mine)} of {len(blocks)} parts" if options.shard[1] > 1 else f"{len(blocks)} parts"
+    several = f"{len(blocks)} part" + ("" if len(blocks) == 1 else "s")
+    what = f"{len(mine)} of {several}" if options.shard[1] > 1 else several
     typer.echo(f"wrote {output}: {what}, {total[1]:,} series of {total[0]:,} rows{refusals}", err=True)
 
 
