@@ -26,7 +26,15 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Oscillators:
-    """Damped oscillators in arrays of one shape: ω, ζ, and position and velocity at time 0."""
+    """Damped oscillators in arrays of one shape: ω, ζ, and position and velocity at time 0.
+
+    Example:
+        >>> import numpy as np
+        >>> from contiformer.data.synthetic import Oscillators
+        >>> one = Oscillators(*np.array([[2.0], [0.0], [1.0], [0.0]]))  # x(t) = cos 2t
+        >>> abs(one.at(np.array([0.0, np.pi / 2]))[0, :, 0]).round(6).tolist()
+        [1.0, 1.0]
+    """
 
     omega: NDArray[np.float64]
     zeta: NDArray[np.float64]

@@ -33,6 +33,12 @@ class PointProcess(ABC):
     """A marked point process given by its intensities ``λ_k(t)``, k = 0..K-1, which depend on the events before t.
 
     "Before" is strict: ``λ_k`` at the time of an event does not see that event, nor others at the same time.
+
+    Example:
+        >>> from contiformer.data import EventSequence
+        >>> from contiformer.data.synthetic import Poisson
+        >>> Poisson([2.0]).log_likelihood(EventSequence.of([1.0, 2.0]), start=0.0, end=3.0)  # 2 log 2 - 6
+        -4.613705638880109
     """
 
     num_types: int
