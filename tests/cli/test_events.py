@@ -120,7 +120,7 @@ def test_a_set_of_the_catalogue_has_its_parts(monkeypatch, sequences, tmp_path):
         (("--data", "MIMIC-II", "--fold", "9"), 1, "MIMIC-II has no fold 9; pass a fold from 1 to 5"),
         (("--data", "Taxi", "--fold", "2"), 1, "this set has one split"),
         (("--data", "Taxi", "--test", "0.2"), 1, "Taxi has a test part of its own"),
-        (("--data", "hawkes", "--test", "1.5"), 1, "share of 1.5"),
+        (("--data", "hawkes", "--test", "1.5"), 1, "1.5 is not a share"),
         (("--data", "hawkes", "--test", "no.csv"), 1, "no.csv: there is no such file"),
         (("--data", "hawkes", "--fold", "1"), 1, "has no folds"),
         (("--data", "hawkes", "--fold", "0"), 2, "--fold"),
@@ -210,7 +210,7 @@ def test_evaluate(ordered, orders, hawkes, sequences, tmp_path):
     write_events(sequences, lined)
     assert json.loads(run("evaluate", folder, "--data", lined, "--json").stdout)["events"] == whole["events"]
     assert "no test part" in _error(run("evaluate", hawkes), 1)
-    assert "--label: events has no use" in _error(run("evaluate", folder, "--data", orders, "--label", "x"), 2)
+    assert "--label: events does not use this option" in _error(run("evaluate", folder, "--data", orders, "--label", "x"), 2)
     assert "no column 'hour'" in _error(run("evaluate", folder, "--data", renamed), 1)
 
 

@@ -139,7 +139,7 @@ def test_clipping_by_truncation(waits, length, gap):
 
 def test_clipping_to_nothing_is_rejected():
     data = EventSet([EventSequence.of([0.0], [0])])
-    with pytest.raises(DataError, match="max_length is"):
+    with pytest.raises(DataError, match="max_length and max_gap must be positive"):
         clipped(data, max_length=0)
 
 
