@@ -210,7 +210,9 @@ def test_evaluate(ordered, orders, hawkes, sequences, tmp_path):
     write_events(sequences, lined)
     assert json.loads(run("evaluate", folder, "--data", lined, "--json").stdout)["events"] == whole["events"]
     assert "no test part" in _error(run("evaluate", hawkes), 1)
-    assert "--label: events does not use this option" in _error(run("evaluate", folder, "--data", orders, "--label", "x"), 2)
+    assert "--label: events does not use this option" in _error(
+        run("evaluate", folder, "--data", orders, "--label", "x"), 2
+    )
     assert "no column 'hour'" in _error(run("evaluate", folder, "--data", renamed), 1)
 
 
