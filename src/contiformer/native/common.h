@@ -70,11 +70,3 @@ INLINE float exp_bounded(float scaled) {
     const float tail = 1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f));
     return (1.0f + f * (1.0f + f * (0.5f + f * tail))) * s.power;
 }
-
-INLINE float exp_ended(float scaled) {
-    return exp_bounded(125.0f < scaled ? 125.0f : scaled);
-}
-
-INLINE float exp_fast(float x) {
-    return exp_ended(exp_begun(x));
-}
