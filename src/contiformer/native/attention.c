@@ -434,17 +434,17 @@ INLINE void find_terms(const Attention *w, Work *work) {
 
 /* Moments of the cells of all blocks, each in the block's terms [points, terms, width]. Or, where gradients of the moments are
    given, those of the path. */
-INLINE void find_moments(const Attention *w, const Work *work, const float *g_moments, float *g_path) {
-    const long width = w->width, step = w->heads * width;
+INLINE void find_moments(const long width, const Attention *w, const Work *work, const float *g_moments, float *g_path) {
+    const long step = w->heads * width;
     for (const Block *block = work->block; block < work->block + work->blocks; block++)
         for (long n = block->first; n < block->last; n++)
             for (long m = 0; m < block->terms; m++) {
                 const long at = n * work->stride + m * width, from = n * w->powers * step;
-                if (!g_path) clear(work->moments + at, width);
                 for (long k = 0; k < w->powers; k++) {
                     const float number = work->numbers[(m * w->powers + k) * w->points + n];
                     if (g_path) EACH(d, width) g_path[from + k * step + d] += number * g_moments[at + d];
-                    else EACH(d, width) work->moments[at + d] += number * work->path[from + k * step + d];
+                    else EACH(d, width)
+                        work->moments[at + d] = (k ? work->moments[at + d] : 0) + number * work->path[from + k * step + d];
                 }
             }
 }
@@ -604,7 +604,7 @@ INLINE void read_head(const Attention *w, long item, const int again, Work *work
         work->own[i] = dot(w->width, work->path + work->place[i] * w->powers * step, key);
     }
     find_terms(w, work);
-    find_moments(w, work, NULL, NULL);
+    WITH_WIDTH(w->width, find_moments(width, w, work, NULL, NULL))
     clear(work->to_left, work->row), clear(work->to_right, work->row);
     for (long j = 0; j < work->blocks; j++) find_pairs(w, work, work->block + j);
     if (work->blocks > 1) find_carry(w, work);
@@ -836,7 +836,7 @@ DISPATCH int attention_backward(const Attention *w, long begin, long end) {
         if (work.extra) sum_pieces(w, &work, work.g_means, 1);
         find_means(w, &work, 1);
         float *g_path = w->g_path + (work.path - w->path);
-        find_moments(w, &work, work.g_moments, g_path);
+        WITH_WIDTH(w->width, find_moments(width, w, &work, work.g_moments, g_path))
         for (long i = 0; i < work.length; i++) {
             const long step = w->heads * w->width, place = work.place[i] * w->powers * step;
             const long mine = (work.batch * w->keys + i) * step + item % w->heads * w->width;
