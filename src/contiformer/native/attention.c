@@ -673,7 +673,7 @@ INLINE float exponentials(long count, float top, float *s) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (long i = 0; i < count; i++) {
-        const float share = exp_bounded(exp_begun(s[i] - top));
+        const float share = exp_bounded(s[i] - top);
         s[i] = s[i] <= NEVER ? 0.0f : share;
         sum += s[i];
     }
@@ -723,7 +723,7 @@ INLINE void forward_rows(
         float *s = work->score + r * work->wide, most = work->most[first + r], *out = w->out + answer(w, work, block->row + first + r);
 #pragma omp simd reduction(max : most)
         for (long i = 0; i < width; i++) most = s[i] > most ? s[i] : most;
-        const float shrink = exp_bounded(exp_begun(work->most[first + r] - most));
+        const float shrink = exp_bounded(work->most[first + r] - most);
         work->total[first + r] = work->total[first + r] * shrink + exponentials(padded(width), most, s);
         work->most[first + r] = most;
         EACH(d, w->width) out[d] *= shrink;

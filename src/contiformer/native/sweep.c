@@ -13,7 +13,7 @@
 
 #include "matmul.h"
 
-#define GROUP (4 * LANES)
+#define GROUP (2 * LANES)
 #define STAGES 4
 /* One number for each trajectory of a group, and a loop over channels and lanes. */
 typedef float Group[GROUP];
@@ -161,7 +161,7 @@ INLINE void evaluate(const Field *f, Stage *at) {
         for (long j = from; j < from + part; j++) {
             const float gain = f->stretch * (f->gain ? f->gain[j] : 1.0f), shift = f->stretch * (f->gain ? f->shift[j] : 0.0f);
             EACH(l, GROUP) {
-                const float n = at->n[j][l] * inverse[l], x = shift + gain * n, e = exp_bounded(exp_begun(-fabsf(x)));
+                const float n = at->n[j][l] * inverse[l], x = shift + gain * n, e = exp_bounded(-fabsf(x));
                 at->n[j][l] = n, at->k[j][l] = middle + half * copysignf((1.0f - e) / (1.0f + e), x);
             }
         }
@@ -180,12 +180,14 @@ INLINE void pull_back(const Field *f, const Stage *at, Group *g, Work *work) {
         g_shift[j][l] += inner, g_gain[j][l] += inner * at->n[j][l];
         gz[j][l] = f->gain ? inner * f->gain[j] : inner;
     }
-    for (long from = 0; from < d && f->gain; from += part) {
-        sum_channels(part, gz + from, at->n + from, along);
-        EACH(l, GROUP) along[l] /= part, inverse[l] = 1 / at->length[from / part][l];
-        EACH_LANE(j, from, from + part) gz[j][l] = (gz[j][l] - along[l] * at->n[j][l]) * inverse[l];
+    for (long from = 0; from < d; from += part) {
+        if (f->gain) sum_channels(part, gz + from, at->n + from, along);
+        EACH(l, GROUP) along[l] = f->gain ? along[l] / part : 0.0f, inverse[l] = 1 / at->length[from / part][l];
+        EACH_LANE(j, from, from + part) {
+            const float one = (gz[j][l] - along[l] * at->n[j][l]) * inverse[l];
+            gz[j][l] = one, g_bias[j][l] += one, g_slope[j][l] += at->time[l] * one;
+        }
     }
-    EACH_LANE(j, 0, d) g_bias[j][l] += gz[j][l], g_slope[j][l] += at->time[l] * gz[j][l];
     for (int l = 0; l < GROUP; l++) rows[l] = work->rows + l * d;
     gather(d, rows, gz, 1);
     for (long j = 0; j < d; j += part, matrix += (part + 2) * part) {
