@@ -132,8 +132,9 @@ static long divide_memory(Work *work, const Attention *w, int backward, float *m
     TAKE(end, 2 * points), TAKE(term, 6 * points), TAKE(sums, 2 * numbers), TAKE(numbers, numbers), TAKE(basis, w->rows * terms);
     TAKE(expand, work->blocks * terms * terms), TAKE(means, means), TAKE(own, row), TAKE(zeros, w->width);
     TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(carry, work->blocks * row), TAKE(to_left, row);
-    TAKE(run, row), TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(inverse, points * wide), TAKE(before, rows * stride), TAKE(after, rows * stride);
-    TAKE(most, rows), TAKE(total, rows), TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs);
+    TAKE(run, row), TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(inverse, points * wide);
+    TAKE(before, rows * stride), TAKE(after, rows * stride), TAKE(most, rows), TAKE(total, rows);
+    TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs);
     TAKE(factor, pairs), TAKE(used, pairs), TAKE(scaled, wide), TAKE(mixed, MIN(CHUNK, rows) * stride);
     if (!backward) return taken;
     TAKE(value_column, tile), TAKE(g_means, means), TAKE(g_own, row), TAKE(g_moments, points * stride);
@@ -545,7 +546,8 @@ INLINE const float *tile_rows(
     from += (tile->begin * w->pieces + block->piece) * size;
     *row = w->pieces * size;
     if (block->alone && size % LANES == 0) return from;
-    WITH_WIDTH(w->width, expand_rows(width, tile->end - tile->begin, extra, block, w->terms, work->zeros, from, *row, to, work->stride))
+    const long count = tile->end - tile->begin, stride = work->stride;
+    WITH_WIDTH(w->width, expand_rows(width, count, extra, block, w->terms, work->zeros, from, *row, to, stride))
     *row = work->stride;
     return to;
 }
