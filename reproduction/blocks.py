@@ -32,7 +32,7 @@ from reproduction.experiments import (
     model_options,
     not_here,
 )
-from reproduction.sweeps import LAYERS, MODELS, Sweep, draw_sweeps, samplings_of, sweep_sheets, swept
+from reproduction.sweeps import LAYERS, MODELS, Sweep, draw_sweeps, metric_sheets, samplings_of, sweep_sheets, swept
 
 DATA = ("PhysioNet2012-A", "NAFLD")
 SEEDS = (0, 1, 2, 3, 4)
@@ -194,6 +194,7 @@ EXPERIMENT = Experiment(
     run=run,
     absent=not_here,
     draw=lambda rows, path: draw_sweeps(rows, SWEEPS, path),
+    sheets=metric_sheets,
     further_sheets=partial(sweep_sheets, sweeps=SWEEPS),
     ranked=(STATIC_TWIN,),
     note=(

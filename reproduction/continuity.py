@@ -31,7 +31,7 @@ from reproduction.experiments import (
     configuration,
     model_options,
 )
-from reproduction.sweeps import LAYERS, MODELS, Sweep, draw_sweeps, samplings_of, sweep_sheets, swept
+from reproduction.sweeps import LAYERS, MODELS, Sweep, draw_sweeps, metric_sheets, samplings_of, sweep_sheets, swept
 
 DATA = ("oscillators", "spirals")
 #: Curves to learn from and training steps of each setting.
@@ -202,6 +202,7 @@ EXPERIMENT = Experiment(
     run=run,
     version=2,
     draw=lambda rows, path: draw_sweeps(rows, SWEEPS, path),
+    sheets=metric_sheets,
     further_sheets=partial(sweep_sheets, sweeps=SWEEPS),
     ranked=(STATIC_TWIN,),
     note=(

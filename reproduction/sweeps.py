@@ -89,10 +89,8 @@ def paired(found: Mapping[str, Mapping[int, Sequence[float]]], control: str) -> 
 
 
 def sweep_sheets(results: Results, sweeps: Sweeps) -> list[Sheet]:
-    """The paired differences of the metrics, then one table for each place and sweep."""
-    results = results.comparable
-    rows = list(results.rows.values())
-    sheets = _difference_sheets(results)
+    """One table for each place and sweep, with ContiFormer's paired differences from its controls."""
+    rows, sheets = list(results.comparable.rows.values()), []
     for where in _places(rows):
         for name, sweep in sweeps.items():
             found = _found(rows, where, name, sweep)
@@ -115,6 +113,37 @@ def sweep_sheets(results: Results, sweeps: Sweeps) -> list[Sheet]:
                 Sheet(f"{' '.join(where)}: {sweep.title}, by {sweep.axis}", ("model", *sweep.heads), tuple(lines))
             )
     return sheets
+
+
+def metric_sheets(results: Results) -> list[Sheet]:
+    """ContiFormer's paired differences from its controls, then one table for each place with all models and metrics."""
+    results = results.comparable
+    return [
+        *_difference_sheets(results),
+        *(_metric_sheet(results, where) for where in _places([*results.rows.values()])),
+    ]
+
+
+def _metric_sheet(results: Results, where: Where) -> Sheet:
+    """Means of all metrics over the seeds of each model."""
+    metrics = results.experiment.metrics
+    own = [row for row in results.rows.values() if (row["data"], row["setting"]) == where]
+    spreads = {
+        model: [spread([row["metrics"][metric.key] for row in own if row["model"] == model]) for metric in metrics]
+        for model in MODELS
+        if any(row["model"] == model for row in own)
+    }
+    best = [min(one.mean for one in column) for column in zip(*spreads.values(), strict=True)]
+    lines = tuple(
+        (
+            Entry(model),
+            Entry(str(of[0].n)),
+            *(Entry(_said(x), strong=x.mean == y) for x, y in zip(of, best, strict=True)),
+        )
+        for model, of in spreads.items()
+    )
+    title = f"{' '.join(where)}: mean ± standard error over seeds (lower is better)"
+    return Sheet(title, ("model", "seeds", *(metric.label for metric in metrics)), lines)
 
 
 def _difference_sheets(results: Results) -> list[Sheet]:

@@ -6,7 +6,7 @@ import pytest
 
 from reproduction.experiments import STATIC_TWIN, Cell, Experiment, Metric, Outcome
 from reproduction.results import Results
-from reproduction.sweeps import Sweep, paired, samplings_of, sweep_sheets, swept
+from reproduction.sweeps import Sweep, metric_sheets, paired, samplings_of, sweep_sheets, swept
 from tests.reproduction import toy
 
 SWEEPS = {
@@ -48,8 +48,15 @@ def test_samplings_are_judged_once():
 def test_tables_have_differences_below_the_models():
     errors = {("contiformer", 0): 1.0, ("contiformer", 1): 2.0, (STATIC_TWIN, 0): 1.5, (STATIC_TWIN, 1): 2.7}
     errors |= {("transformer", 0): 3.0}
-    main, far, drop = sweep_sheets(results(errors), SWEEPS)
-    assert [entry.text for entry in main.lines[0]] == ["a b", "error", "1.500", "-0.600 ±0.100 (2)", "-2.000 (1)"]
+    differences, means = metric_sheets(results(errors))
+    texts = [entry.text for entry in differences.lines[0]]
+    assert texts == ["a b", "error", "1.500", "-0.600 ±0.100 (2)", "-2.000 (1)"]
+    assert [[entry.text for entry in line] for line in means.lines] == [
+        ["contiformer", "2", "1.500 ±0.500"],
+        [STATIC_TWIN, "2", "2.100 ±0.600"],
+        ["transformer", "1", "3.000"],
+    ]
+    far, drop = sweep_sheets(results(errors), SWEEPS)
     assert [line[0].text for line in far.lines] == [
         "contiformer (2)",
         f"{STATIC_TWIN} (2)",
@@ -63,7 +70,5 @@ def test_tables_have_differences_below_the_models():
 
 
 def test_one_model_alone_has_no_differences():
-    assert [sheet.title for sheet in sweep_sheets(results({("mtan", 0): 1.0}), SWEEPS)] == [
-        "a b: error, by distance",
-        "a b: error, by dropped",
-    ]
+    alone = results({("mtan", 0): 1.0})
+    assert [len(sheet.lines) for sheet in (*metric_sheets(alone), *sweep_sheets(alone, SWEEPS))] == [1, 1, 1]
