@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from runpy import run_path
+from sysconfig import get_platform
 
 from setuptools import Extension, setup
 
@@ -15,6 +16,8 @@ kernels = Extension(
     define_macros=[("SOURCES", f"{checksum}u")],
     extra_compile_args=[
         *("-O3", "-g0", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wno-psabi"),
+        # a processor that has vectors of 512 bits is to use them
+        *(["-mprefer-vector-width=512"] if get_platform() == "linux-x86_64" else []),
     ],
     # where it does not compile, PyTorch does the same work
     optional=True,

@@ -5,6 +5,7 @@ Result files join the site, pages run in folders of their own, formulas become M
 
 import os
 import re
+import sys
 import tempfile
 from html import unescape
 from pathlib import Path
@@ -18,7 +19,12 @@ _RESULTS = _ROOT / "reproduction" / "results"
 _FOLDER = tempfile.TemporaryDirectory(prefix="contiformer-docs-")
 # printed tables keep the names of their columns in one line
 os.environ["POLARS_TABLE_WIDTH"] = "160"
+# commands on pages are those of this environment
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+os.environ["REPOSITORY"] = str(_ROOT)
 _SHIM = "https://unpkg.com/iframe-worker/shim"
+_INLINE = re.compile(r"<code>[^<\n]*--[^<\n]*</code>")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -43,8 +49,9 @@ def _mathml(match: re.Match[str]) -> str:
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Replace LaTeX by MathML."""
+    """Replace LaTeX by MathML, and keep options of commands in one line."""
     os.chdir(_ROOT)
+    html = _INLINE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
     return _FORMULA.sub(_mathml, html)
 
 

@@ -53,9 +53,7 @@ def few(data: Any, budget: Budget) -> Any:
 
 
 def fit_classifier(model: str, train: SeriesSet, val: SeriesSet | None, seed: int, budget: Budget, verbose: int) -> Any:
-    """A fitted classifier by name; the blend finds its weights by the validation part, or by folds without one."""
-    if model == "blend" and val is not None:
-        return Blend.of_fitted([fit_classifier(name, train, val, seed, budget, verbose) for name in BLENDED], val)
+    """A fitted classifier by name; the blend finds its weights by folds."""
     if model == "blend":
         members = [Classifier.from_options(**options_of(name, budget), seed=seed, verbose=verbose) for name in BLENDED]
         return Blend(members, seed=seed).fit(train)

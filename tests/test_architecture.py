@@ -173,7 +173,8 @@ def documented() -> Iterator[tuple[str, object]]:
             # Spark and Ray need not be installed
             if line.startswith("::: ") and "integrations" not in module:
                 yield f"{module}.{name}", getattr(import_module(module), name)
-    for module in ("contiformer", "contiformer.backbones", "contiformer.data", "contiformer.nn", "contiformer.paths"):
+    for name in ("", ".backbones", ".data", ".data.synthetic", ".nn", ".paths"):
+        module = f"contiformer{name}"
         found = import_module(module)
         every = {f"{module}.{name}": getattr(found, name) for name in found.__all__}
         yield from ((name, one) for name, one in every.items() if inspect.isclass(one))

@@ -120,7 +120,7 @@ def test_a_set_of_the_catalogue_has_its_parts(monkeypatch, sequences, tmp_path):
         (("--data", "MIMIC-II", "--fold", "9"), 1, "MIMIC-II has no fold 9; pass a fold from 1 to 5"),
         (("--data", "Taxi", "--fold", "2"), 1, "this set has one split"),
         (("--data", "Taxi", "--test", "0.2"), 1, "Taxi has a test part of its own"),
-        (("--data", "hawkes", "--test", "1.5"), 1, "share of 1.5"),
+        (("--data", "hawkes", "--test", "1.5"), 1, "1.5 is not a share"),
         (("--data", "hawkes", "--test", "no.csv"), 1, "no.csv: there is no such file"),
         (("--data", "hawkes", "--fold", "1"), 1, "has no folds"),
         (("--data", "hawkes", "--fold", "0"), 2, "--fold"),
@@ -130,8 +130,8 @@ def test_a_set_of_the_catalogue_has_its_parts(monkeypatch, sequences, tmp_path):
         (("--data", "hawkes", "--set", "d_modl=3"), 2, "did you mean 'd_model'"),
         (("--data", "hawkes", "--set", "integral=simpson"), 2, "integral must be 'closed' or 'gauss'"),
         (("--data", "hawkes", "--set", "learning_rate=-1"), 1, "learning_rate must be positive"),
-        (("--data", "hawkes", "--label", "x"), 2, "--label: events has no use for it"),
-        (("--data", "hawkes", "--drop", "0.3"), 2, "--drop: events has no use for it"),
+        (("--data", "hawkes", "--label", "x"), 2, "--label: events does not use this option"),
+        (("--data", "hawkes", "--drop", "0.3"), 2, "--drop: events does not use this option"),
         (("--data", "hawkes", "--config", "nowhere.yaml"), 1, "nowhere.yaml: there is no such file"),
     ],
 )
@@ -144,7 +144,7 @@ def test_wrong_options_are_reported_in_one_line(words, code, said, tmp_path, mon
 def test_series_reject_options_of_events(table):
     for option in (("--type", "kind"), ("--fold", "1")):
         words = ("train", "classification", "--data", table, "--time", "t", *option)
-        assert "classification has no use for it" in _error(run(*words), 2)
+        assert "classification does not use this option" in _error(run(*words), 2)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,9 @@ def test_one_sequence_is_divided_along_time(orders, tmp_path):
     words = ("train", "events", "--data", orders, "--time", "hour", "--type", "product", "--set", "backbone=hp")
     result = run(*words, "--test", "0.25", *TINY, "--output", tmp_path / "run")
     assert result.exit_code == 0, result.output
-    assert "Warning: the table is one sequence: name the column that tells them apart with --id" in result.stderr
+    assert (
+        "Warning: the table is read as one sequence: if it has several, name the column of ids in --id" in result.stderr
+    )
     assert run("evaluate", tmp_path / "run").exit_code == 0
 
 
@@ -208,7 +210,9 @@ def test_evaluate(ordered, orders, hawkes, sequences, tmp_path):
     write_events(sequences, lined)
     assert json.loads(run("evaluate", folder, "--data", lined, "--json").stdout)["events"] == whole["events"]
     assert "no test part" in _error(run("evaluate", hawkes), 1)
-    assert "--label: events has no use" in _error(run("evaluate", folder, "--data", orders, "--label", "x"), 2)
+    assert "--label: events does not use this option" in _error(
+        run("evaluate", folder, "--data", orders, "--label", "x"), 2
+    )
     assert "no column 'hour'" in _error(run("evaluate", folder, "--data", renamed), 1)
 
 

@@ -83,7 +83,7 @@ def test_missing_ids_and_labels(folder, tmp_path):
     assert result.exit_code == 0, result.output
     for option in ("--variable", "--labels"):
         result = run("train", "events", "--data", "hawkes", option, folder / "labels.csv")
-        assert f"{option}: events has no use for it" in result.stderr
+        assert f"{option}: events does not use this option" in result.stderr
 
 
 def test_advice_for_text_in_a_column_of_values(folder, tmp_path):

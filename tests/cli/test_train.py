@@ -106,7 +106,7 @@ def test_runtime_options_may_differ_when_resuming(classified):
         (("classification", "--data", "spirals", "--set", "learning_rate=-1"), 1, "learning_rate must be positive"),
         (("classification", "--data", "spirals", "--backbone", "contifomer"), 2, "did you mean 'contiformer'"),
         (("classification", "--data", "spirals", "--config", "nowhere.yaml"), 1, "nowhere.yaml: there is no such file"),
-        (("classification", "--data", "spirals", "--test", "1.5"), 1, "share of 1.5"),
+        (("classification", "--data", "spirals", "--test", "1.5"), 1, "1.5 is not a share"),
         (("interpolation", "--data", "spirals", "--targets", "x"), 2, "--targets"),
     ],
 )

@@ -137,7 +137,7 @@ def test_normal_scores_come_back_from_json_and_cannot_be_undone():
     assert Scaling.from_dict(json.loads(json.dumps(scaling.to_dict()))) == scaling
     with pytest.raises(DataError, match="cannot be turned back"):
         scaling.undo_values(np.zeros((1, 2)))
-    with pytest.raises(DataError, match="law 'ranks' is unknown"):
+    with pytest.raises(DataError, match="law='ranks' is unknown"):
         Scaling.fit(data, law="ranks")
 
 

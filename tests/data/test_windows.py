@@ -47,5 +47,5 @@ def test_targets_are_not_shown_and_labels_are_dropped():
 @pytest.mark.parametrize("bad", [{"history": 0}, {"reach": 0.0}, {"reach": float("nan")}, {"least": 0}])
 def test_impossible_windows_are_refused(bad):
     data = SeriesSet([Series.of(range(5), range(5))])
-    with pytest.raises(DataError, match="history is"):
+    with pytest.raises(DataError, match="history, least and reach must be positive"):
         cut_windows(data, **{"history": 3, "reach": 1.0, **bad})

@@ -46,7 +46,7 @@ def site(tmp_path_factory):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     data = {"CONTIFORMER_DATA": str(SHARED)} if SHARED.is_dir() else {}
     env = {**os.environ, **data, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     return folder
 
@@ -93,6 +93,11 @@ def test_formulas_are_drawn(site):
 
 def test_outputs_of_a_tutorial_are_shown(site):
     assert "AUROC 0." in (site / "start" / "first-model.html").read_text()
+
+
+def test_commands_of_pages_are_run(site):
+    assert "largest difference from predict" in (site / "tutorials" / "deploying.html").read_text()
+    assert "validation loss by epoch: [" in (site / "distributed.html").read_text()
 
 
 def test_the_clinical_tutorial_uses_real_records_where_they_are(site):

@@ -90,7 +90,7 @@ def test_lists_in_lists_out():
     assert model.predict_next([([*pairs[0][0], *times], [*pairs[0][1], *types])]).height == 1
     with pytest.raises(DataError, match="sequence 1: the type 'steal' was not there in training"):
         model.predict_next([pairs[0], ([0.0, 1.0], ["buy", "steal"])])
-    with pytest.raises(DataError, match="is no word, and others are"):
+    with pytest.raises(DataError, match="is not a word, but others are"):
         fitted([([0.0, 1.0], ["buy", 1])] * 4)
     with pytest.raises(DataError, match="the times of X are dates; the model was trained on numbers"):
         model.predict_next(dated(pairs))

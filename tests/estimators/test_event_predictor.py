@@ -301,7 +301,7 @@ def test_the_review_agrees_with_the_metrics(models, X):
         (lambda f: f.with_columns(what=pl.lit(None, pl.String)), "row 1, column 'what': is missing"),
         (lambda f: f.with_columns(t=pl.lit("noon")), "row 1, column 't': 'noon' is not a time"),
         (lambda f: f.with_columns(what=pl.lit("steal")), "row 1, column 'what': the type 'steal' was not there in"),
-        (lambda f: f["t"].to_list(), "item 0 of X is no pair"),
+        (lambda f: f["t"].to_list(), "item 0 of X is not a pair"),
         (lambda f: [], "X has no sequences"),
         (lambda f: [([], [])], "sequence 0 has no events"),
         (lambda f: [([1.0, float("nan")], [0, 1])], "sequence 0: .*not a finite time"),

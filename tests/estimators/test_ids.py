@@ -114,7 +114,7 @@ def test_labels_that_cannot_be_matched_are_refused(table, y, make):
     model, frame = Classifier.from_options(**TINY), make(table)
     bare = pd.Series(dict(zip(IDS, y, strict=True)))
     for labels in (y, np.array(y), bare.to_numpy(), tuple(y), pl.Series(y)):
-        with pytest.raises(DataError, match=r"y has 12 labels for 12 series, and nothing says which is whose"):
+        with pytest.raises(DataError, match=r"y has 12 labels for 12 series, and no ids that assign them"):
             model.fit(frame, labels, **ROLES)
     with pytest.raises(DataError, match=r"the index of y \(0, 1, 2, ...\) does not have the ids of X \('p0'"):
         model.fit(frame, bare.reset_index(drop=True), **ROLES)
@@ -130,7 +130,7 @@ def test_rows_and_ids_that_disagree_are_refused(y):
     frame = pd.DataFrame({"who": [3, 1, 2, 0], "t": 0.0, "x": 1.0})
     roles = {"id": "who", "time": "t", "values": ["x"]}
     model, labels = Classifier.from_options(**TINY), pd.Series(["a", "b", "c", "d"])
-    with pytest.raises(DataError, match="has the rows of X and its ids, which say different things"):
+    with pytest.raises(DataError, match="could be rows of X or ids of X, and the labels differ"):
         parsed(model, frame, labels, **roles)
     assert parsed(model, frame, labels.to_numpy(), **roles) == {3: "a", 1: "b", 2: "c", 0: "d"}
     assert parsed(model, frame, labels.to_dict(), **roles) == {3: "d", 1: "b", 2: "c", 0: "a"}
@@ -194,5 +194,5 @@ def test_shuffled_labels_are_never_trained_on():
         assert (model.predict(frame) == truth.sort_index()).mean() == 1.0
     assert parsed(Classifier(), frame, truth.sort_index().reset_index(drop=True).to_dict(), **roles) == truth.to_dict()
     for labels in (first.to_numpy(), truth.tolist(), first.reset_index(drop=True)):
-        with pytest.raises(DataError, match=r"nothing says which is whose|may be the ids of X, or count them"):
+        with pytest.raises(DataError, match=r"no ids that assign them|may be the ids of X, or count them"):
             Classifier.from_options(**TINY).fit(frame, labels, **roles)

@@ -22,14 +22,14 @@ PROGRAM = """
 #include <stdio.h>
 #include "rivals/products.h"
 int main(void) {
-    for (float x; scanf("%f", &x) == 1;) printf("%.9g %.9g\\n", exp_fast(x), tanh_fast(x));
+    for (float x; scanf("%f", &x) == 1;) printf("%.9g %.9g\\n", exp_bounded(x), tanh_fast(x));
 }
 """
 
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory):
-    """Compute exp_fast and tanh_fast of some numbers in a program that stops at undefined behaviour."""
+    """Compute exp_bounded and tanh_fast of some numbers in a program that stops at undefined behaviour."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         pytest.skip("no C compiler here")
@@ -55,7 +55,7 @@ def test_exp_and_tanh_are_defined_everywhere(sanitized):
     assert torch.allclose(exp, numbers.exp(), rtol=5e-6, atol=0)
     assert torch.allclose(tanh, numbers.tanh(), rtol=1e-6, atol=0)
     exp, tanh = sanitized([*LARGE, *(-x for x in LARGE)]).unbind(1)
-    assert bool((exp[:4] > 1e37).all() and exp[:4].isfinite().all())
+    # exp is asked for numbers of at most 85 only
     assert bool((exp[4:] < 1e-37).all() and (exp[4:] > 0).all())
     assert tanh.tolist() == [1.0] * 4 + [-1.0] * 4
     assert bool(sanitized([math.nan, -math.nan]).isnan().all())

@@ -183,6 +183,15 @@ def test_a_cell_of_the_clinical_board(small, monkeypatch):
     assert set(outcome.metrics) == {"auroc", "average_precision"}
     assert 0 <= outcome.metrics["auroc"] <= 100
     assert outcome.details["sizes"] == [12, 4, 8]
+    fitted = []
+    once = boards._clinical_model
+    monkeypatch.setattr(boards, "_clinical_model", lambda *how: fitted.append(how) or once(*how))
+    for model in ("contiformer", boards.NETWORK, "blend"):
+        assert boards.run_clinical(replace(cell, model=model), "quick", 0).metrics
+    assert len(fitted) == 5
+    assert once.cache_info().hits == 2
+    once.cache_clear()
+    boards._clinical_parts.cache_clear()
 
 
 def test_a_cell_of_the_irregular_board(small, monkeypatch):

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from contiformer.data import Series, SeriesSet, collate
+from contiformer.data import Scaling, Series, SeriesSet, collate
 from contiformer.tasks.baselines.ridge import PENALTIES, fit_ridge
-from contiformer.tasks.baselines.rocket import KERNELS, TAPS, Rocket, dilations
+from contiformer.tasks.baselines.rocket import KERNELS, TAPS, Rocket, dilations, shared_window
 
 
 @pytest.mark.parametrize(("n", "features"), [(20, 5), (9, 30)])
@@ -74,6 +74,27 @@ def test_features_do_not_depend_on_where_the_observations_of_a_line_are():
     assert (alike[0] - alike[1]).abs().mean() < 2e-3
 
 
+def test_a_series_that_begins_late_in_a_shared_window_keeps_its_place():
+    def told(shift):
+        return Series.of(np.array([0.0, 1.0, 2.0, 3.0]) + shift, [[0.0, 0.0], [1.0, -1.0], [0.0, 1.0], [2.0, 0.0]])
+
+    data = SeriesSet([told(shift) for shift in (0.0, 0.5, 1.0)])
+    assert shared_window(data) == 4.0
+    assert Rocket.origin(data, "first") == "global"
+    assert Rocket.describe(data, Scaling.fit(data, origin="global", unit=2.0))["window"] == 2.0
+    rocket = a_rocket(window=4.0)
+    path = rocket._paths(collate([told(0.5)]))[0, 0]
+    expected = np.interp(np.linspace(0, 4, rocket.points), [0.5, 1.5, 2.5, 3.5], [0.0, 1.0, 0.0, 2.0])
+    np.testing.assert_allclose(path, expected, atol=1e-6)
+
+
+def test_series_with_different_windows_are_read_over_their_own_span():
+    data = SeriesSet([Series(np.array([0.0, 1.0]) + 10 * n, np.zeros((2, 1))) for n in range(3)])
+    assert shared_window(data) is None
+    assert Rocket.origin(data, "first") == "first"
+    assert Rocket.describe(data, Scaling.fit(data))["window"] is None
+
+
 def test_missing_channels_are_read_from_their_own_observations():
     nan = float("nan")
     rocket = a_rocket()
@@ -85,7 +106,8 @@ def test_missing_channels_are_read_from_their_own_observations():
 
 def test_steps_grow_with_the_series_and_features_stay_bounded():
     def options(points, count=10):
-        return Rocket.describe(SeriesSet([Series(np.arange(float(points)), np.zeros((points, 1)))] * count))
+        data = SeriesSet([Series(np.arange(float(points)), np.zeros((points, 1)))] * count)
+        return Rocket.describe(data, Scaling.fit(data))
 
     assert options(10)["points"] == 64
     assert options(100)["points"] == 200

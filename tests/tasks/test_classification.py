@@ -9,7 +9,10 @@ from torch.nn.functional import cross_entropy
 
 from contiformer.data import collate
 from contiformer.tasks import Classification, Regression
-from tests.tasks.problems import parts, some_series
+from contiformer.tasks.baselines.boosting import BoostedSummaries, statistics_of
+from tests.tasks.problems import parts, some_series, some_set
+
+TREES = {"max_iter": 40, "min_samples_leaf": 2}
 
 
 def batches(n=60):
@@ -74,3 +77,50 @@ def test_series_of_weight_zero_are_ignored():
     total, weight = task.loss_terms(batch)
     alone, three = task.loss_terms(collate(series[:3]))
     torch.testing.assert_close(total / weight, alone / three, rtol=1e-4, atol=1e-5)
+
+
+def boosted_task(classes=3):
+    data, held_out = (some_set(n=n, seed=n, label=lambda i: i % classes) for n in (60, 30))
+    data, held_out = (one.described(replace(one.schema, classes=tuple(range(classes)))) for one in (data, held_out))
+    task = Classification(*parts(), classes=classes, summaries=True, boosted=TREES).eval()
+    task.fit_boosted(data, held_out, seed=0)
+    return task, collate(list(data), data.classes)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logits_are_a_weighted_mean_of_network_and_boosted_trees(classes):
+    task, batch = boosted_task(classes)
+    trees, network = task.boosted(batch).float(), task(batch)
+    assert trees.std() > 0.1
+    task.share.fill_(1.0)
+    torch.testing.assert_close(task(batch), trees)
+    task.share.fill_(0.25)
+    torch.testing.assert_close(task(batch), 0.75 * network + 0.25 * trees)
+    # the network learns by itself
+    total, weight = task.loss_terms(batch)
+    torch.testing.assert_close(total / weight, cross_entropy(network, batch.label))
+
+
+def test_calibration_weighs_boosted_trees_by_the_likelihood():
+    task, batch = boosted_task()
+    known, unknown = (replace(batch, label=labels) for labels in (task.boosted(batch).argmax(1), batch.label.roll(1)))
+    task.calibrate([known])
+    # the labels are the trees' answers, and the network knows nothing
+    assert float(task.share) > 0.9
+    assert task.evaluate([known])["loss"] < 0.1
+    with torch.no_grad():
+        task.head.out.bias.copy_(torch.tensor([9.0, 0.0, 0.0]))
+    task.calibrate([replace(unknown, label=torch.zeros_like(unknown.label))])
+    assert float(task.share) == 0
+
+
+def test_boosted_summaries_are_the_statistics_of_tables():
+    batch = collate(some_series(n=20))
+    batch = replace(batch, observed=batch.observed & (torch.arange(20) > 2)[:, None, None])
+    ours, table = BoostedSummaries(channels=2, classes=2).features(batch), statistics_of(batch)
+    table = table[:, : ours.shape[1]].reshape(20, 2, -1)
+    table[..., 0] = torch.where(table[..., 0] > 0, table[..., 0].log1p(), torch.nan)
+    unseen = table[..., 0].isnan()
+    assert unseen.any()
+    assert ours.view_as(table)[unseen].isnan().all()
+    torch.testing.assert_close(ours.view_as(table)[~unseen], table[~unseen].nan_to_num(), rtol=1e-4, atol=1e-4)

@@ -114,7 +114,7 @@ def test_a_non_finite_loss_is_reported():
 
 
 def test_an_empty_training_set_is_refused():
-    with pytest.raises(DataError, match="nothing to train"):
+    with pytest.raises(DataError, match="no series to train"):
         train(new_task(), SeriesSet([], channels=["a"]), two_kinds(3), options())
 
 

@@ -59,7 +59,9 @@ class Options:
                 raise typer.BadParameter(f"{word!r} is none of {', '.join(known)}.", param_hint=hint)
         part, _, parts = (shard or "1/1").partition("/")
         if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-            raise typer.BadParameter(f"{shard!r} is no part: pass 2/8 for the second of eight.", param_hint="--shard")
+            raise typer.BadParameter(
+                f"{shard!r} is not of the form I/N: pass 2/8 for the second of eight.", param_hint="--shard"
+            )
         given = {"on_error": on_error, "block_rows": block_rows, "format": format}
         return cls((int(part), int(parts)), **{name: x for name, x in given.items() if x is not None})  # type: ignore[arg-type]
 
@@ -108,7 +110,8 @@ def score_to_folder(
                     write(table, _part(output, block.number, options.format))
                 advance(*blocks.size(block.number))
     refusals = f"; {skipped:,} series were refused, see {output}/_refused-*.csv" if skipped else ""
-    what = f"{len(mine)} of {len(blocks)} parts" if options.shard[1] > 1 else f"{len(blocks)} parts"
+    several = f"{len(blocks)} part" + ("" if len(blocks) == 1 else "s")
+    what = f"{len(mine)} of {several}" if options.shard[1] > 1 else several
     typer.echo(f"wrote {output}: {what}, {total[1]:,} series of {total[0]:,} rows{refusals}", err=True)
 
 

@@ -28,7 +28,7 @@ def evaluate(run: Path, data: str | None, as_json: bool, n: int | None = None, *
     """Print the metrics on the test part of the run, or on other data."""
     estimator: Any = load_run(run)
     if estimator.task_name != "events":
-        refuse_options(("--n", n), why=f"{estimator.task_name} has no use for it.")
+        refuse_options(("--n", n), why=f"{estimator.task_name} does not use this option.")
     source = read_source(run, estimator.task_name)
     found: Any = None
     if data is not None:

@@ -48,7 +48,7 @@ def explain(
         refuse_options(("--hide", hide if hide != "observation" else None), why="events are left out one by one.")
         columns["type"] = type
     else:
-        refuse_options(("--type", type), why=f"{estimator.task_name} has no use for it.")
+        refuse_options(("--type", type), why=f"{estimator.task_name} does not use this option.")
         how["hide"] = hide
     data: Any = read_source(run, estimator.task_name).inputs(given, estimator, **columns)
     names = [str(name) for name in names_of(data.data if events else data)]

@@ -33,7 +33,7 @@ Static = Annotated[str | None, typer.Option(metavar="A,B", help="Columns that do
 Targets = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict at every time (regression only).")]
 Duplicates = Annotated[str, typer.Option(help="Rows of a series at one time: error, mean, first, last or keep.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One parameter; repeatable, overrides --config.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One parameter of the estimator; repeatable.")
 ]
 Quantiles = Annotated[str | None, typer.Option(metavar="0.1,0.9", help="Quantiles, in place of mean and std.")]
 Ahead = Annotated[int | None, typer.Option(min=1, metavar="STEPS", help="Number of events to predict (events only).")]
@@ -122,7 +122,7 @@ def train(
     fold: Annotated[int | None, typer.Option(min=1, help="Fold of a data set of events (default: 1).")] = None,
     drop: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the points of each series to drop.")] = 0,
     backbone: Annotated[str | None, typer.Option(help="See `contiformer backbones` (default: contiformer).")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML with parameters of the estimator.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML parameters; --set overrides them.")] = None,
     assignments: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the training and of --drop.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="RUN", help="Run folder (default: in runs/).")] = None,
@@ -171,7 +171,7 @@ def compare(
     ] = None,
     assignments: Settings = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
-    metric: Annotated[str | None, typer.Option(help="Default: auroc, accuracy, rmse or log_likelihood.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Ranks the models (default: by task).")] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Time budget, after which no training starts.")] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of results; resumes what is there.")

@@ -198,7 +198,8 @@ def _times_in(path: Path, id: str, time: str, kind: TimeKind | None) -> Any:
     times: dict[Any, list[str]] = {}
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(header):
-            raise DataError(f"{len(row)} fields, the first row has {len(header)}", file=path, row=number)
+            problem = f"has {len(row)} fields, the first row has {len(header)}"
+            raise DataError(problem, file=path, row=number, remedy="write as many in every row")
         times.setdefault(row[who], []).append(row[when])
     named: dict[Any, Any] = {}
     for key, words in times.items():

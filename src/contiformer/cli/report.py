@@ -16,7 +16,7 @@ from contiformer.cli.plot import learning_curves, pictures, shown_part
 from contiformer.cli.predict import check_output
 from contiformer.cli.run_folder import histories, load_run, read_start
 from contiformer.data import write_text
-from contiformer.estimators.model_card import kept_weights, number_of_weights
+from contiformer.estimators.model_card import kept_weights, size_of
 from contiformer.estimators.tables import names_of
 from contiformer.plots.classes import confusion, wilson
 from contiformer.plots.events import exponential_distance
@@ -247,5 +247,5 @@ def _facts(run: Path, estimator: Any) -> Iterator[Block]:
     options = [(name, str(value)) for name, value in estimator.to_options().items() if name != "run_dir"]
     yield Fold("Parameters", (_sheet("Parameters of the estimator and its training", ("name", "value"), options, 2),))
     seconds = estimator.metrics_.get("seconds", 0.0)
-    made = f"{number_of_weights(estimator):,} weights in {len(estimator.tasks_)} model(s), trained in {seconds:.0f} s"
+    made = f"{size_of(estimator)}, trained in {seconds:.0f} s"
     yield Words(f"{made}, seed {estimator.seed}; page written by contiformer {__version__}.")

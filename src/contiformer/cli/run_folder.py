@@ -103,9 +103,9 @@ def read_given(
     """The series or sequences of a data set or file, with labels where it has them; ``answers``: it has to."""
     source: Any = read_source(folder, estimator.task_name)
     if estimator.task_name == "events":
-        refuse_options(("--label", label), ("--labels", labels), why="events has no use for it.")
+        refuse_options(("--label", label), ("--labels", labels), why="events does not use this option.")
         return source.other(data, estimator, type=type, **columns)
-    refuse_options(("--type", type), why=f"{estimator.task_name} has no use for it.")
+    refuse_options(("--type", type), why=f"{estimator.task_name} does not use this option.")
     if labels is not None:
         columns["labels"] = str(labels.resolve())
     read = source.other if answers or labels is not None else source.inputs

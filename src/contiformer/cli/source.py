@@ -90,7 +90,8 @@ def share_of(text: str | None) -> float | None:
     except ValueError:
         return None
     if not 0 < share < 1:
-        raise DataError(f"a share of {text} cannot be tested on", remedy="pass --test 0.2, a file or a data set")
+        problem = f"--test {text} is not a share between 0 and 1"
+        raise DataError(problem, remedy="pass --test 0.2, a file or a data set")
     return share
 
 

@@ -96,7 +96,7 @@ def source_of(task: str, given: dict[str, Any], seed: int) -> SeriesSource | Eve
     """The source of the data that the options of a command name."""
     for name in _NOT_FOR_EVENTS if task == "events" else _ONLY_FOR_EVENTS:
         if given[name]:
-            raise typer.BadParameter(f"{task} has no use for it.", param_hint=f"--{name}")
+            raise typer.BadParameter(f"{task} does not use this option.", param_hint=f"--{name}")
     common = {"test": given["test"], "seed": seed}
     values, targets = names_in(given["values"]), names_in(given["targets"])
     if task == "events":

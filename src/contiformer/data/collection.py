@@ -171,7 +171,9 @@ class Collection(ABC, Generic[T]):
         parts = list(np.split(order, cuts)) if codes is None else _stratified(order, codes, edges)
         for share, part in zip(shares, parts, strict=True):
             if len(part) == 0 and len(self):
-                raise DataError(f"a share of {share:g} of {len(self)} items rounds to none", remedy="make it larger")
+                raise DataError(
+                    f"a part of {share:g} of {len(self)} items would be empty", remedy="give it a larger share"
+                )
         return tuple(self.select(np.sort(part)) for part in parts)
 
     def k_fold(self, k: int, *, seed: int = 0, stratify: bool = False) -> list[tuple[Self, Self]]:

@@ -52,7 +52,7 @@ class BucketSampler(Sampler[list[int]]):
         blocks: ArrayLike | None = None,
     ) -> None:
         if batch_size < 1 or seed < 0:
-            raise DataError(f"batch_size is {batch_size} and seed {seed}", remedy="pass 1 or more, and 0 or more")
+            raise DataError(f"batch_size must be 1 or more and seed 0 or more, got {batch_size} and {seed}")
         self.lengths: Int64[np.ndarray, " n"] = np.asarray(lengths, np.int64)
         self.blocks = np.zeros_like(self.lengths) if blocks is None else np.asarray(blocks, np.int64)
         if self.blocks.shape != self.lengths.shape:

@@ -82,9 +82,9 @@ class Scaling:
     ) -> Scaling:
         """Statistics of the training series."""
         if law not in get_args(ScalingLaw):
-            raise DataError(f"law {law!r} is unknown", remedy="pass 'standard' or 'normal scores'")
+            raise DataError(f"law={law!r} is unknown", remedy="pass 'standard' or 'normal scores'")
         if origin not in ("first", "global"):
-            raise DataError(f"origin {origin!r} is unknown", remedy="pass 'first' or 'global'")
+            raise DataError(f"origin={origin!r} is unknown", remedy="pass 'first' or 'global'")
         values, static, target = (_Moments(len(n)) for n in (train.channels, train.schema.static, train.schema.targets))
         starts, spans = [], []
         for series in train:
@@ -101,7 +101,7 @@ class Scaling:
             longest = float(np.quantile(spans, 0.95)) if spans else 0.0
             unit = longest if longest > 0 else max(spans, default=0.0) or 1.0
         if not (np.isfinite(unit) and unit > 0):
-            raise DataError(f"a time unit of {unit} cannot be divided by", remedy="pass a positive number")
+            raise DataError(f"unit must be positive and finite, got {unit}")
         if limit is not None:
             values = _without_outliers(values, limit, lambda: (one.values for one in train))
             target = _without_outliers(target, limit, lambda: (one.target_values for one in train))
@@ -161,7 +161,8 @@ class Scaling:
     def apply(self, data: SeriesSet) -> SeriesSet:
         """All series, scaled; times are no dates any more, and values have no units."""
         if data.channels != self.channels:
-            raise DataError(f"channels {data.channels}, the scaling knows {self.channels}", remedy="give the same ones")
+            problem = f"the data have the channels {data.channels}, the scaling was fitted on {self.channels}"
+            raise DataError(problem, remedy="give the same channels in the same order")
         return data.map(self.apply_to).described(
             replace(data.schema, dates=False, time_unit=None, time_kind=None, units=())
         )
@@ -169,7 +170,9 @@ class Scaling:
     def undo_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """[..., C] back in the units of the data."""
         if self.scores:
-            raise DataError("normal scores cannot be turned back into values", remedy="use the law 'standard'")
+            raise DataError(
+                "normal scores cannot be turned back into values", remedy="fit the scaling with law='standard'"
+            )
         return _unscaled(values, self.mean, self.std)
 
     def undo_targets(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -187,7 +190,8 @@ class Scaling:
             data = {**saved}
             version = data.pop("format")
             if version != _FORMAT:
-                raise DataError(f"a scaling of format {version}, this version reads {_FORMAT}", remedy="upgrade")
+                problem = f"the scaling was saved in format {version}, this version reads {_FORMAT}"
+                raise DataError(problem, remedy="upgrade contiformer, or fit it again")
             if data["origin"] not in ("first", "global") or not data["unit"] > 0:
                 raise TypeError("origin or unit")
             return cls(**{name: as_tuples(value) for name, value in data.items()})

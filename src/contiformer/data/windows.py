@@ -31,8 +31,7 @@ def cut_windows(
         [([1.0, 2.0, 3.0], [4.0, 5.0]), ([2.0, 3.0, 4.0], [5.0])]
     """
     if history < 1 or least < 1 or not reach > 0:
-        problem = f"history is {history}, least {least} and reach {reach}"
-        raise DataError(problem, remedy="pass numbers above 0")
+        raise DataError(f"history, least and reach must be positive, got {history}, {least} and {reach}")
     which, cuts, ends = [], [], []
     for number, series in enumerate(data):
         times = series.times

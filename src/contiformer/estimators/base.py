@@ -94,6 +94,9 @@ class Estimator(Learner):
         """The scaled validation series as they are judged."""
         return data
 
+    def _begin(self, task: SeriesTask | DirectTask, training: SeriesSet, validation: SeriesSet, seed: int) -> None:
+        """Fit the parts of a task that are not trained, before its network is."""
+
     def _parts(self, data: SeriesSet, member: int) -> tuple[SeriesSet, SeriesSet]:
         """Series to train on and to validate on: another fold for each member."""
         options = self.training_options()
@@ -198,7 +201,9 @@ class Estimator(Learner):
                 training, judged = self.scaling_.apply(self._examples(data)), checked
             judged, _ = by_length(judged)
             seeded = replace(options, seed=options.seed + 1000 * member)
-            yield TrainingJob(self._new_task(seeded.seed), training, judged, seeded)
+            task = self._new_task(seeded.seed)
+            self._begin(task, training, judged, seeded.seed)
+            yield TrainingJob(task, training, judged, seeded)
 
     def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
         check_parameters(self)
@@ -236,7 +241,10 @@ class Estimator(Learner):
         law: ScalingLaw = "standard" if self.scaling == "auto" else self.scaling
         if self.scaling == "auto" and self.backbone not in BASELINES and has_gaps(data):
             law = "normal scores"
-        return Scaling.fit(data, origin=self.time_origin, law=law)
+        origin = self.time_origin
+        if self.backbone in BASELINES:
+            origin = BASELINES[self.backbone].origin(data, origin)
+        return Scaling.fit(data, origin=origin, law=law)
 
     def _describe(self, data: SeriesSet) -> dict[str, Any]:
         """Everything that is needed to build the model again."""
@@ -253,7 +261,7 @@ class Estimator(Learner):
             kind = BASELINES[self.backbone]
             kind.check(self.backbone, self.task_name, data.schema)
             task = {name: task[name] for name in kind.described if name in task}
-            options = {**kind.describe(data), **options}
+            options = {**kind.describe(data, self.scaling_), **options}
         return {
             "backbone": self.backbone,
             "backbone_options": options,

@@ -112,7 +112,8 @@ class Blend:
         data, roles, _ = every[0]._parse(X, y, columns_of(**columns), None, **how)
         data = every[0]._prepare(data)
         if data.schema.targets:
-            raise DataError("a blend predicts one answer for each series", remedy="give y, or the column label")
+            problem = "a Blend predicts one answer for each series, and X has targets at times"
+            raise DataError(problem, remedy="give y, or name the column in label=")
         said, known = self._out_of_fold(data, folder)
         self._weigh(said, *_answers(known), count=len(data))
         for member in every:

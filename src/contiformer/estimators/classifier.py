@@ -16,7 +16,9 @@ from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.base import Estimator, columns_of, has_gaps
 from contiformer.estimators.labels import MissingLabels, weights_of, with_labels
 from contiformer.estimators.tables import Columns, per_series
-from contiformer.tasks.base import Judged
+from contiformer.tasks.base import Judged, SeriesTask
+from contiformer.tasks.baselines import DirectTask
+from contiformer.tasks.baselines.boosting import Boosting
 from contiformer.tasks.classification import Classification
 from contiformer.tasks.inputs import Inputs
 
@@ -33,7 +35,9 @@ class Classifier(Estimator):
     Attributes:
         pooling: pooling of the states of a series: "learned", "mean" or "last".
         summaries: show summary statistics of each channel to the head, see
-            :class:`~contiformer.tasks.pooling.PooledHead`; None: where channels are missing at some points.
+            :class:`~contiformer.tasks.pooling.PooledHead`; "boosted": also average the network and gradient
+            boosting on them, see :class:`~contiformer.tasks.Classification`. None: True where channels are missing at
+            some points, "boosted" where they are in 2,000 series or more.
         class_weight: None, "balanced", or a dictionary from classes to weights.
         label_smoothing: share of the probability that the loss spreads over all classes; None: 0.1, or 0 where
             channels are missing in 2,000 series or more, which are also trained with other defaults.
@@ -51,7 +55,7 @@ class Classifier(Estimator):
 
     scaling: Literal["auto", "standard", "normal scores"] = "auto"
     pooling: Literal["learned", "mean", "last"] = "learned"
-    summaries: bool | None = None
+    summaries: bool | Literal["boosted"] | None = None
     class_weight: str | dict[Any, float] | None = None
     label_smoothing: float | None = None
 
@@ -134,15 +138,21 @@ class Classifier(Estimator):
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         assert training.classes is not None
+        boosted = self.summaries == "boosted" or (self.summaries is None and _many_with_gaps(training))
         return {
             "classes": len(training.classes),
             "pooling": self.pooling,
-            "summaries": has_gaps(training) if self.summaries is None else self.summaries,
+            "summaries": has_gaps(training) if self.summaries is None else bool(self.summaries),
+            "boosted": Boosting.describe(training, scaling) if boosted else None,
             "dropout": self.dropout,
             "class_weights": self._class_weights(training),
             "label_smoothing": self._smoothing(training),
             "augmentation": self._augmentation(),
         }
+
+    def _begin(self, task: SeriesTask | DirectTask, training: SeriesSet, validation: SeriesSet, seed: int) -> None:
+        if isinstance(task, Classification):
+            task.fit_boosted(training, validation, seed)
 
     def _smoothing(self, training: SeriesSet) -> float:
         if self.label_smoothing is not None:
@@ -151,6 +161,12 @@ class Classifier(Estimator):
 
     def _training_defaults_for(self, data: SeriesSet) -> dict[str, Any]:
         return dict(MANY_WITH_GAPS) if _many_with_gaps(data) else {}
+
+    def _facts(self) -> dict[str, str]:
+        shares = [
+            f"{float(task.share):.2f}" for task in self.tasks_ if isinstance(task, Classification) and task.boosted
+        ]
+        return super()._facts() | ({"weight of boosted trees": ", ".join(shares)} if shares else {})
 
     def _class_weights(self, training: SeriesSet) -> list[float] | None:
         if self.class_weight is None:

@@ -58,7 +58,9 @@ class CrossValidation:
         """The data as a set; ``first`` is one of the models."""
         data = first._prepare(first._parse(X, y, columns_of(**columns), None)[0])
         if data.schema.targets and self.kind in (Classifier, Regressor):
-            raise DataError("models are compared by one answer for each series", remedy="give y, or the column label")
+            raise DataError(
+                "models are compared by one answer for each series", remedy="give y, or name the column in label="
+            )
         return data
 
     def prepare(self, model: Any) -> Any:

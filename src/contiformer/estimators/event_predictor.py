@@ -128,7 +128,9 @@ class EventPredictor(Learner):
         if given.form == "pandas":
             columns = frame_functions().located(X, columns)[1]
         if len(given) == 1 and columns.time is not None and columns.id is None and validation_data is None:
-            warnings.warn("the table is one sequence: name the column that tells them apart with id=", stacklevel=2)
+            warnings.warn(
+                "the table is read as one sequence: if it has several, name the column of ids in id=", stacklevel=2
+            )
         held_out = None if validation_data is None else read_events(validation_data, columns, given.data.type_names)
         if held_out is not None and given.kind is not None:
             refuse_other_kind(held_out.kind, given.kind, "the times of validation_data are")

@@ -95,7 +95,7 @@ def _from_list(X: Any, known: Sequence[str] | None) -> tuple[EventSet, TimeKind 
             sequences.append(one)
             continue
         if not isinstance(one, Sequence) or len(one) != 2:
-            raise DataError(f"item {number} of X is no pair", remedy="pass (times, types) for each sequence")
+            raise DataError(f"item {number} of X is not a pair", remedy="pass (times, types) for each sequence")
         try:
             types = one[1] if names is None else [_number_of(word, names) for word in one[1]]
             sequences.append(EventSequence.of(one[0], types))
@@ -116,7 +116,7 @@ def _names_in(X: Sequence[Any], known: Sequence[str] | None) -> Sequence[str]:
     found = {word for one in X if isinstance(one, Sequence) and len(one) == 2 for word in one[1]}
     strange = next((word for word in found if not isinstance(word, str)), None)
     if strange is not None:
-        raise DataError(f"the type {strange!r} is no word, and others are", remedy="use words or numbers")
+        raise DataError(f"the type {strange!r} is not a word, but others are", remedy="use only words or only numbers")
     return sorted(map(str, found)) if known is None else known
 
 
@@ -149,7 +149,7 @@ def _as_known(data: EventSet, type_names: Sequence[str] | None) -> EventSet:
     largest = max((int(one.types.max()) for one in data if len(one)), default=-1)
     if largest >= len(type_names):
         remedy = "types count from 0; train with num_types= or with data that have them all"
-        raise DataError(f"an event of type {largest}, and the model knows {len(type_names)} types", remedy=remedy)
+        raise DataError(f"X has an event of type {largest}, and the model knows {len(type_names)} types", remedy=remedy)
     return EventSet(list(data), type_names=type_names, notes=data.notes)
 
 

@@ -53,7 +53,7 @@ def _by_index(y: Any, index: Any, data: SeriesSet, form: Form, X: Any, columns: 
     if by_row:
         rows = _by_row(given, X, data, columns, name)
         if len(y) == len(data) == len(shared) and rows != _by_id(index, given, data, name):
-            problem = f"the index of {name} has the rows of X and its ids, which say different things"
+            problem = f"the index of {name} could be rows of X or ids of X, and the labels differ"
             remedy = f"pass {name}.to_numpy() for labels of rows, {name}.to_dict() for those of ids"
             raise DataError(problem, remedy=remedy)
         return rows
@@ -77,7 +77,7 @@ def _beside_table(labels: list[Any], X: Any, data: SeriesSet, columns: Columns, 
         return labels
     if len(labels) == number_of_rows(X):
         return _by_row(labels, X, data, columns, name)
-    problem = f"{name} has {len(labels)} labels for {len(data)} series, and nothing says which is whose"
+    problem = f"{name} has {len(labels)} labels for {len(data)} series, and no ids that assign them"
     raise DataError(problem, remedy=f"name the column of the table in label=, or pass {_WAYS}")
 
 
@@ -140,7 +140,8 @@ def listed(y: Any, name: str = "y") -> list[Any]:
     given = y if isinstance(y, list | tuple) else np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     shape = np.shape(given)
     if not shape:
-        raise DataError(f"{name} is {y!r}", remedy="pass one label for each series; name a column of a table in label=")
+        problem = f"{name} must have one label for each series, got {y!r}"
+        raise DataError(problem, remedy="name a column of a table in label=")
     if len(shape) == 2 and shape[1] == 1:
         given = np.asarray(given)[:, 0]
     elif len(shape) != 1:

@@ -183,7 +183,7 @@ class Learner(ABC):
     def metric_meanings(self) -> dict[str, str]:
         """Meanings and units of the metrics of :meth:`evaluate`."""
         return {
-            "accuracy": "share that is right",
+            "accuracy": "share of correct predictions",
             "loss": "mean negative log-likelihood, in nats",
             "ece": "expected calibration error",
             "auroc": "area under the ROC curve",

@@ -60,6 +60,12 @@ def number_of_weights(estimator: Learner) -> int:
     return sum(p.numel() for task in estimator.tasks_ for p in task.parameters())
 
 
+def size_of(estimator: Learner) -> str:
+    """The number of weights, and of members where there are several."""
+    members = f" in {len(estimator.tasks_)} members" if len(estimator.tasks_) > 1 else ""
+    return f"{number_of_weights(estimator):,} weights{members}"
+
+
 def model_card(estimator: Learner) -> str:
     """Model card in Markdown: model, training data, metrics and usage."""
     name = type(estimator).__name__
@@ -73,17 +79,16 @@ def model_card(estimator: Learner) -> str:
             "",
             f"# {name}, backbone {estimator.config_['backbone']}",
             "",
-            f"Trained with contiformer {__version__}: {number_of_weights(estimator):,} weights in "
-            f"{len(estimator.tasks_)} model(s), seed {estimator.seed}.",
+            f"Trained with contiformer {__version__}: {size_of(estimator)}, seed {estimator.seed}.",
             "",
-            "| | |",
+            "| training data | |",
             "|---|---|",
             *(f"| {fact} | {in_markdown(str(value))} |" for fact, value in facts_of(estimator).items()),
             "",
             *kept_weights(estimator),
-            "On the validation series (not a test):",
+            "Metrics on the validation series, not on test data:",
             "",
-            "| metric | value | |",
+            "| metric | value | meaning |",
             "|---|---|---|",
             *(
                 f"| {in_markdown(metric)} | {value:.4g} | {meanings.get(metric, '')} |"

@@ -80,7 +80,7 @@ def columns_of_run(estimator: Any, given: Mapping[str, Any]) -> Any:
     if "time" in other and isinstance(columns, Columns) and not columns.values:
         other["values"] = estimator.schema_.channels
     for name in other.keys() - columns.__dataclass_fields__.keys():
-        raise OptionError(name, f"{estimator.task_name} has no use for it.")
+        raise OptionError(name, f"{estimator.task_name} does not use this option.")
     return replace(columns, **other)
 
 
@@ -120,14 +120,14 @@ class Scorer:
         """Reject options that mean nothing for the task."""
         task = self.estimator.task_name
         given = {"at": self.at, "quantiles": self.quantiles, "n": self.n}
-        why = f"{task} has no use for it."
+        why = f"{task} does not use this option."
         refused: tuple[str, ...] = ("n",)
         if self.events:
-            refused, why = ("at", "quantiles"), "a model of events says what comes next, and when."
+            refused, why = ("at", "quantiles"), "a model of events predicts the next event only."
         elif self.per_series:
-            refused, why = ("n", "at", "quantiles"), "this model says one thing about a whole series."
+            refused, why = ("n", "at", "quantiles"), "this model gives one answer for each series."
         elif task == "regression":
-            refused, why = ("n", "quantiles"), "regression has none."
+            refused, why = ("n", "quantiles"), f"{task} does not use this option."
         for name in refused:
             if given[name] is not None:
                 raise OptionError(name, why)

@@ -212,7 +212,8 @@ def quantiles_of(task: ValueTask, out: torch.Tensor, levels: Sequence[float]) ->
     """[B, Q, K, levels] in scaled units: from the normal law, or between the quantiles that were learned."""
     wanted = np.asarray(levels, np.float64)
     if wanted.ndim != 1 or not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():
-        raise DataError(f"quantiles are {levels}", remedy="pass a list of numbers between 0 and 1")
+        problem = f"quantiles must be a list of numbers between 0 and 1, got {levels}"
+        raise DataError(problem, remedy="pass for example [0.1, 0.5, 0.9]")
     std = task.head.std(out)
     if std is not None:
         normal = np.array([NormalDist().inv_cdf(level) for level in wanted])

@@ -85,8 +85,9 @@ typedef struct {
     /* integrals of T_m s^k over the cells [terms, powers, points], T_m at the rows; means of the values [keys, pieces, extra +
        terms, width]; q(t_i) . key_i */
     float *expand, *numbers, *basis, *means, *own, *zeros;
-    /* moments of the cells; integrals between points and keys of one block, and between these keys and its ends */
-    float *moments, *whole, *carry, *run, *pairs, *to_left, *to_right;
+    /* moments of the cells; integrals between points and keys of one block, the inverse of what is between them in time (0 at
+       equal times), and integrals between these keys and the ends of the block */
+    float *moments, *whole, *carry, *run, *pairs, *inverse, *to_left, *to_right;
     /* of a block: moments between its ends and its rows, maxima and sums of the softmax. Of a tile of keys in the block's terms:
        by row and by column; pairs of rows and keys; sums of values */
     float *before, *after, *most, *total, *key_row, *key_column, *value_row, *value_column, *score, *factor, *used, *scaled, *mixed;
@@ -131,8 +132,9 @@ static long divide_memory(Work *work, const Attention *w, int backward, float *m
     TAKE(end, 2 * points), TAKE(term, 6 * points), TAKE(sums, 2 * numbers), TAKE(numbers, numbers), TAKE(basis, w->rows * terms);
     TAKE(expand, work->blocks * terms * terms), TAKE(means, means), TAKE(own, row), TAKE(zeros, w->width);
     TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(carry, work->blocks * row), TAKE(to_left, row);
-    TAKE(run, row), TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(before, rows * stride), TAKE(after, rows * stride);
-    TAKE(most, rows), TAKE(total, rows), TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs);
+    TAKE(run, row), TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(inverse, points * wide);
+    TAKE(before, rows * stride), TAKE(after, rows * stride), TAKE(most, rows), TAKE(total, rows);
+    TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs);
     TAKE(factor, pairs), TAKE(used, pairs), TAKE(scaled, wide), TAKE(mixed, MIN(CHUNK, rows) * stride);
     if (!backward) return taken;
     TAKE(value_column, tile), TAKE(g_means, means), TAKE(g_own, row), TAKE(g_moments, points * stride);
@@ -262,6 +264,20 @@ INLINE void find_numbers(const Attention *w, Work *work) {
     }
 }
 
+/* What is between the points and the keys of each block, inverted. */
+INLINE void find_gaps(Work *work) {
+    for (const Block *block = work->block; block < work->block + work->blocks; block++)
+        for (long n = block->first; n < block->last; n++) {
+            const double here = work->time[n], *there = work->key_time + block->key;
+            float *inverse = work->inverse + n * work->wide;
+            EACH(i, block->keys) {
+                const double apart = here - there[i];
+                const float size = (float)apart, least = apart < 0 ? -1e-37f : 1e-37f;
+                inverse[i] = apart == 0 ? 0.0f : 1 / (fabsf(size) < 1e-37f ? least : size);
+            }
+        }
+}
+
 /* The series of the mean from x = a to x of the series d: its primitive divided by x - a, which is the downward recurrence
    of paths/chebyshev.py, t_q = (d_q - d_(q+2)) / (q + 1) + 2 a t_(q+1) - t_(q+2). The first term is twice as much in d and
    half as much in the mean as the others. */
@@ -335,20 +351,26 @@ INLINE void sum_pieces(const Attention *w, const Work *work, float *means, int a
         }
 }
 
+/* to [width] = start + sum of share[m] from[m] */
+INLINE void sum_rows(const long width, long terms, const float *share, const float *from, const float *start, float *to) {
+    for (long d = 0; d < width; d += 2 * LANES) {
+        const long some = MIN(width - d, 2 * LANES);
+        float sum[2 * LANES];
+        EACH(e, some) sum[e] = start[d + e];
+        for (long m = 0; m < terms; m++) EACH(e, some) sum[e] += share[m] * from[m * width + d + e];
+        EACH(e, some) to[d + e] = sum[e];
+    }
+}
+
 /* to [count, extra + terms of the block, width] = E from [count, extra + terms, width]; the rows of both are so far apart */
 INLINE void expand_rows(
-    const long width, long count, long extra, const Block *block, long terms, const float *from, long from_row, float *to, long to_row
+    const long width, long count, long extra, const Block *block, long terms, const float *zeros, const float *from, long from_row,
+    float *to, long to_row
 ) {
     for (long i = 0; i < count; i++, from += from_row, to += to_row) {
         memcpy(to, from, extra * width * sizeof(float));
-        for (long r = 0; r < block->terms; r++)
-            for (long d = 0; d < width; d += LANES) {
-                const long some = MIN(width - d, LANES);
-                float sum[LANES] = {0};
-                for (long m = r; m < terms; m++)
-                    EACH(e, some) sum[e] += block->expand[r * terms + m] * from[(extra + m) * width + d + e];
-                memcpy(to + (extra + r) * width + d, sum, some * sizeof(float));
-            }
+        for (long r = extra; r < extra + block->terms; r++)
+            sum_rows(width, extra + terms - r, block->expand + (r - extra) * (terms + 1), from + r * width, zeros, to + r * width);
     }
 }
 
@@ -362,6 +384,19 @@ INLINE void add_unexpanded(
             for (long m = r; m < terms; m++)
                 EACH(d, width) to[(extra + m) * width + d] += block->expand[r * terms + m] * from[(extra + r) * width + d];
     }
+}
+
+/* Add E^T x y to the series of a tile's keys, which lie so far apart. */
+INLINE void add_product(
+    const Attention *w, Work *work, const Block *block, long extra, long keys, long inner, Matrix x, const float *y, float *to
+) {
+    const long size = work->size + extra * w->width, apart = w->pieces * size, columns = (extra + block->terms) * w->width;
+    if (block->alone && size % LANES == 0) {
+        multiply(keys, size, inner, x, y, work->stride, to, apart, to, apart);
+        return;
+    }
+    multiply(keys, columns, inner, x, y, work->stride, NULL, 0, work->g_tile, work->stride);
+    WITH_WIDTH(w->width, add_unexpanded(width, keys, extra, block, w->terms, work->g_tile, work->stride, to, apart))
 }
 
 /* Root mean squares over `count` series [terms, width] of each of their terms, as shares of that of all; the larger of these and
@@ -400,17 +435,17 @@ INLINE void find_terms(const Attention *w, Work *work) {
 
 /* Moments of the cells of all blocks, each in the block's terms [points, terms, width]. Or, where gradients of the moments are
    given, those of the path. */
-INLINE void find_moments(const Attention *w, const Work *work, const float *g_moments, float *g_path) {
-    const long width = w->width, step = w->heads * width;
+INLINE void find_moments(const long width, const Attention *w, const Work *work, const float *g_moments, float *g_path) {
+    const long step = w->heads * width;
     for (const Block *block = work->block; block < work->block + work->blocks; block++)
         for (long n = block->first; n < block->last; n++)
             for (long m = 0; m < block->terms; m++) {
                 const long at = n * work->stride + m * width, from = n * w->powers * step;
-                if (!g_path) clear(work->moments + at, width);
                 for (long k = 0; k < w->powers; k++) {
                     const float number = work->numbers[(m * w->powers + k) * w->points + n];
                     if (g_path) EACH(d, width) g_path[from + k * step + d] += number * g_moments[at + d];
-                    else EACH(d, width) work->moments[at + d] += number * work->path[from + k * step + d];
+                    else EACH(d, width)
+                        work->moments[at + d] = (k ? work->moments[at + d] : 0) + number * work->path[from + k * step + d];
                 }
             }
 }
@@ -420,29 +455,19 @@ INLINE void find_moments(const Attention *w, const Work *work, const float *g_mo
 INLINE void sum_outwards(
     long keys, long points, const int32_t *place, long first, long row, float *pairs, float *left, float *right, const int adjoint
 ) {
-    for (int k = 0; k < points; k++) {
-        const int n = adjoint ? (int)points - 1 - k : k, at = (int)first + n;
-        float *each = pairs + n * row;
-        EACH(i, keys) {
-            const float here = each[i], sum = right[i];
-            if (adjoint) {
-                each[i] = place[i] <= at ? sum : here;
-                right[i] = place[i] < at ? sum + here : sum;
-            } else {
-                each[i] = place[i] < at ? sum : place[i] > at ? here : 0.0f;
-                right[i] = place[i] <= at ? sum + here : 0.0f;
+    for (int side = 0; side < 2; side++)
+        for (long k = 0, begun = 0; k < points; k++) {
+            const long n = side ^ adjoint ? points - 1 - k : k;
+            float *each = pairs + n * row;
+            while (begun < keys && place[begun] <= first + n) begun++;
+            while (begun > 0 && place[begun - 1] > first + n) begun--;
+            if (side)
+                EACH(i, keys - begun) each[begun + i] = left[begun + i] += each[begun + i];
+            else EACH(i, begun) {
+                const float here = each[i];
+                each[i] = right[i], right[i] += here;
             }
         }
-    }
-    for (int k = 0; k < points; k++) {
-        const int n = adjoint ? k : (int)points - 1 - k, at = (int)first + n;
-        float *each = pairs + n * row;
-        EACH(i, keys) {
-            const float sum = place[i] > at ? left[i] + each[i] : 0.0f;
-            each[i] = place[i] > at ? sum : each[i];
-            left[i] = sum;
-        }
-    }
 }
 
 /* From the integrals over whole blocks to the sums up to each block, from the left and from the right; or the adjoint of that:
@@ -496,7 +521,7 @@ INLINE void return_carry(const Attention *w, Work *work) {
             float *g_series = w->g_series + (work->series - w->series) + at;
             EACH(d, work->size) g_whole[d] += g * series[d], g_series[d] += g * block->whole[d];
         }
-        expand_rows(w->width, 1, 0, block, w->terms, g_whole, 0, g_total, 0);
+        expand_rows(w->width, 1, 0, block, w->terms, work->zeros, g_whole, 0, g_total, 0);
         for (long n = block->first; n < block->last; n++)
             add_to(block->terms * w->width, g_total, work->g_moments + n * work->stride);
     }
@@ -521,7 +546,8 @@ INLINE const float *tile_rows(
     from += (tile->begin * w->pieces + block->piece) * size;
     *row = w->pieces * size;
     if (block->alone && size % LANES == 0) return from;
-    WITH_WIDTH(w->width, expand_rows(width, tile->end - tile->begin, extra, block, w->terms, from, *row, to, work->stride))
+    const long count = tile->end - tile->begin, stride = work->stride;
+    WITH_WIDTH(w->width, expand_rows(width, count, extra, block, w->terms, work->zeros, from, *row, to, stride))
     *row = work->stride;
     return to;
 }
@@ -551,9 +577,7 @@ INLINE void return_series(
 ) {
     const long width = tile->end - tile->begin, size = block->terms * w->width, stride = work->stride, wide = work->wide;
     float *to = w->g_series + (work->series - w->series) + (tile->begin * w->pieces + block->piece) * work->size;
-    multiply(width, size, rows, (Matrix){g, 1, wide}, moments, stride, NULL, 0, work->g_tile, stride);
-    const long apart = w->pieces * work->size;
-    WITH_WIDTH(w->width, add_unexpanded(width, tile->end - tile->begin, 0, block, w->terms, work->g_tile, stride, to, apart))
+    add_product(w, work, block, 0, width, rows, (Matrix){g, 1, wide}, moments, to);
     multiply(rows, size, width, (Matrix){g, wide, 1}, keys, row, g_moments, stride, g_moments, stride);
 }
 
@@ -572,7 +596,7 @@ INLINE void return_pairs(const Attention *w, Work *work, const Block *block) {
 INLINE void read_head(const Attention *w, long item, const int again, Work *work) {
     const long head = item % w->heads, step = w->heads * w->width;
     work->item = item, work->batch = item / w->heads;
-    if (!again) find_blocks(w, work), find_numbers(w, work);
+    if (!again) find_blocks(w, work), find_numbers(w, work), find_gaps(work);
     work->series = w->series + item * w->keys * w->pieces * work->size;
     work->path = w->path + work->batch * w->points * w->powers * step + head * w->width;
     find_means(w, work, 0);
@@ -582,7 +606,7 @@ INLINE void read_head(const Attention *w, long item, const int again, Work *work
         work->own[i] = dot(w->width, work->path + work->place[i] * w->powers * step, key);
     }
     find_terms(w, work);
-    find_moments(w, work, NULL, NULL);
+    WITH_WIDTH(w->width, find_moments(width, w, work, NULL, NULL))
     clear(work->to_left, work->row), clear(work->to_right, work->row);
     for (long j = 0; j < work->blocks; j++) find_pairs(w, work, work->block + j);
     if (work->blocks > 1) find_carry(w, work);
@@ -634,26 +658,24 @@ INLINE void find_scores(const Attention *w, Work *work, const Block *block, cons
                 factor[i] = f, s[i] *= f;
             }
         } else {
-            const float *integral = work->pairs + work->asked[block->row + first + r] * wide;
+            const long at = work->asked[block->row + first + r] * wide;
+            const float *integral = work->pairs + at, *inverse = work->inverse + at;
             EACH(i, width) {
-                const double apart = here - there[i];
-                const float size = (float)fabs(apart), f = scale / (size < 1e-37f ? 1e-37f : size);
-                const float score = apart == 0 ? scale * own[i] : integral[i] * f;
-                factor[i] = apart == 0 ? 0.0f : f;
-                s[i] = causal && apart < 0 ? NEVER : score;
+                const float f = scale * fabsf(inverse[i]), score = f == 0 ? scale * own[i] : integral[i] * f;
+                factor[i] = f;
+                s[i] = causal && inverse[i] < 0 ? NEVER : score;
             }
         }
         for (long i = width; i < all; i++) s[i] = NEVER, factor[i] = 0;
     }
 }
 
-/* Weights exp(s - top) of a row, in place; zero where it must not look. Returns their sum. */
-INLINE float exponentials(long count, float top, float *s, float *scaled) {
+/* Weights exp(s - top) of a row, in place, where no s is above top; zero where it must not look. Returns their sum. */
+INLINE float exponentials(long count, float top, float *s) {
     float sum = 0;
-    EACH(i, count) scaled[i] = exp_begun(s[i] - top);
 #pragma omp simd reduction(+ : sum)
     for (long i = 0; i < count; i++) {
-        const float share = exp_ended(scaled[i]);
+        const float share = exp_bounded(s[i] - top);
         s[i] = s[i] <= NEVER ? 0.0f : share;
         sum += s[i];
     }
@@ -703,8 +725,8 @@ INLINE void forward_rows(
         float *s = work->score + r * work->wide, most = work->most[first + r], *out = w->out + answer(w, work, block->row + first + r);
 #pragma omp simd reduction(max : most)
         for (long i = 0; i < width; i++) most = s[i] > most ? s[i] : most;
-        const float shrink = exp_fast(work->most[first + r] - most);
-        work->total[first + r] = work->total[first + r] * shrink + exponentials(padded(width), most, s, work->scaled);
+        const float shrink = exp_bounded(work->most[first + r] - most);
+        work->total[first + r] = work->total[first + r] * shrink + exponentials(padded(width), most, s);
         work->most[first + r] = most;
         EACH(d, w->width) out[d] *= shrink;
     }
@@ -713,37 +735,40 @@ INLINE void forward_rows(
     for (long r = 0; r < count; r++) {
         float share[terms], *out = w->out + answer(w, work, block->row + first + r);
         find_shares(w, work, block, tile, block->row + first + r, share);
-        for (long m = 0; m < terms; m++)
-            EACH(d, w->width) out[d] += share[m] * work->mixed[r * work->stride + m * w->width + d];
+        WITH_WIDTH(w->width, sum_rows(width, terms, share, work->mixed + r * work->stride, out, out))
     }
 }
 
 /* Gradients of a tile's values, and g [rows, wide], those of the integrals. */
 INLINE void backward_rows(const Attention *w, Work *work, const Block *block, const Tile *tile, long first, long count) {
     const long wide = work->wide, stride = work->stride, width = tile->end - tile->begin, terms = work->extra + block->terms;
-    const long all = work->size + work->extra * w->width, apart = w->pieces * all;
     float delta[CHUNK];
     for (long r = 0; r < count; r++) {
         const long row = block->row + first + r, at = answer(w, work, row);
         float share[terms];
-        exponentials(padded(width), w->logsum[work->item * w->rows + row], work->score + r * wide, work->scaled);
+        exponentials(padded(width), w->logsum[work->item * w->rows + row], work->score + r * wide);
         find_shares(w, work, block, tile, row, share);
         delta[r] = dot(w->width, w->out + at, w->g_out + at);
         for (long m = 0; m < terms; m++)
             EACH(d, w->width) work->mixed[r * stride + m * w->width + d] = share[m] * w->g_out[at + d];
     }
     const float *used = find_used(w, work, block, tile, first, count);
-    float *g_means = work->g_means + (tile->begin * w->pieces + block->piece) * all;
-    multiply(width, terms * w->width, count, (Matrix){used, 1, wide}, work->mixed, stride, NULL, 0, work->g_tile, stride);
-    WITH_WIDTH(w->width,
-               add_unexpanded(width, tile->end - tile->begin, work->extra, block, w->terms, work->g_tile, stride, g_means, apart))
+    float *g_means = work->g_means + (tile->begin * w->pieces + block->piece) * (work->size + work->extra * w->width);
+    add_product(w, work, block, work->extra, width, count, (Matrix){used, 1, wide}, work->mixed, g_means);
     multiply(count, width, terms * w->width, (Matrix){work->mixed, stride, 1}, work->value_column, wide, NULL, 0, work->g, wide);
     for (long r = 0; r < count; r++) {
         const float *weight = work->score + r * wide, *mine = used + r * wide, *factor = work->factor + r * wide;
-        float *g = work->g + r * wide;
-        EACH(i, width) g[i] = mine[i] * g[i] - delta[r] * weight[i];
-        if (tile->side == INSIDE) EACH(i, width) work->g_own[tile->begin + i] += factor[i] == 0 ? g[i] * w->scale : 0;
-        EACH(i, width) g[i] *= factor[i];
+        float *g = work->g + r * wide, *g_own = work->g_own + tile->begin;
+        if (tile->side != INSIDE) {
+            float *g_carry = block->g_carry + tile->begin;
+            EACH(i, width) g[i] = (mine[i] * g[i] - delta[r] * weight[i]) * factor[i], g_carry[i] += g[i];
+        } else {
+            float *to = work->g_pairs + work->asked[block->row + first + r] * wide;
+            EACH(i, width) {
+                const float one = mine[i] * g[i] - delta[r] * weight[i];
+                to[i] = one * factor[i], g_own[i] += factor[i] == 0 ? one * w->scale : 0;
+            }
+        }
     }
 }
 
@@ -770,10 +795,6 @@ INLINE void attend(const Attention *w, Work *work, const Block *block, const int
                 continue;
             }
             backward_rows(w, work, block, &tile, first, count);
-            for (long r = 0; r < count; r++) {
-                const long point = work->asked[block->row + first + r];
-                add_to(width, work->g + r * wide, tile.side == INSIDE ? work->g_pairs + point * wide : block->g_carry + tile.begin);
-            }
             if (tile.side == INSIDE) continue;
             const float *moments = (tile.side < INSIDE ? work->before : work->after) + first * stride;
             float *g_moments = (tile.side < INSIDE ? work->g_before : work->g_after) + first * stride;
@@ -817,7 +838,7 @@ DISPATCH int attention_backward(const Attention *w, long begin, long end) {
         if (work.extra) sum_pieces(w, &work, work.g_means, 1);
         find_means(w, &work, 1);
         float *g_path = w->g_path + (work.path - w->path);
-        find_moments(w, &work, work.g_moments, g_path);
+        WITH_WIDTH(w->width, find_moments(width, w, &work, work.g_moments, g_path))
         for (long i = 0; i < work.length; i++) {
             const long step = w->heads * w->width, place = work.place[i] * w->powers * step;
             const long mine = (work.batch * w->keys + i) * step + item % w->heads * w->width;

@@ -55,26 +55,12 @@ INLINE Split split(float x) {
     return (Split){power.f, x - (rounded.f - rounder)};
 }
 
-/* exp in two halves, for two loops: a compiler makes one instruction of a bound, but a tangle of two in one loop. Written so
-   that what is no number stays so. */
-INLINE float exp_begun(float x) {
+/* exp of what is at most 85: 2^k 2^f with |f| <= 1/2 and a polynomial of degree 6, relative error below 2e-7. Written so that
+   what is no number stays so. */
+INLINE float exp_bounded(float x) {
     const float scaled = x * 1.44269504f;
-    return -125.0f > scaled ? -125.0f : scaled;
-}
-
-/* The same where 125 is known to be the larger. */
-INLINE float exp_bounded(float scaled) {
-    /* 2^k 2^f with |f| <= 1/2 and a polynomial of degree 6: relative error below 2e-7 */
-    const Split s = split(scaled);
+    const Split s = split(-125.0f > scaled ? -125.0f : scaled);
     const float f = s.rest * 0.69314718f;
     const float tail = 1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f));
     return (1.0f + f * (1.0f + f * (0.5f + f * tail))) * s.power;
-}
-
-INLINE float exp_ended(float scaled) {
-    return exp_bounded(125.0f < scaled ? 125.0f : scaled);
-}
-
-INLINE float exp_fast(float x) {
-    return exp_ended(exp_begun(x));
 }

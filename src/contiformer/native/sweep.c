@@ -140,32 +140,32 @@ INLINE void gather(long d, float *const *rows, Group *vectors, const int back) {
 
 /* Sums over channels of products x y, by lane. */
 INLINE void sum_channels(long count, Group *x, Group *y, float *sums) {
-    for (int half = 0; half < GROUP; half += LANES) {
-        Lanes sum = {0};
-        for (long j = 0; j < count; j++) sum += AT(x[j], half) * AT(y[j], half);
-        PUT(sums, half) = sum;
+    for (int half = 0; half < GROUP; half += 2 * LANES) {
+        Pair sum[4] = {{0}};
+        for (long j = 0; j < count; j += 4)
+            UNROLL for (int n = 0; n < 4; n++) sum[n] += *(Pair *)(x[j + n] + half) * *(Pair *)(y[j + n] + half);
+        *(Pair *)(sums + half) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     }
 }
 
 INLINE void evaluate(const Field *f, Stage *at) {
     const long d = f->width, part = f->part;
-    const float *matrix = f->affine, amplitude = f->amplitude, offset = f->offset;
-    float *k = at->k[0];
+    const float *matrix = f->affine, half = f->amplitude / 2, middle = f->offset + half;
     for (long from = 0; from < d; from += part, matrix += (part + 2) * part) {
         const float *slope = matrix + part * part, *bias = slope + part;
         float *z = at->n[from], *length = at->length[from / part], inverse[GROUP];
         EACH_LANE(j, 0, part) z[j * GROUP + l] = bias[j] + slope[j] * at->time[l];
         multiply(part, GROUP, part, (Matrix){matrix, 1, part}, at->x[from], GROUP, z, GROUP, z, GROUP);
-        if (!f->gain) continue;
-        sum_channels(part, at->n + from, at->n + from, length);
-        EACH(l, GROUP) length[l] = sqrtf(length[l] / part + f->eps), inverse[l] = 1 / length[l];
-        EACH_LANE(j, 0, part) z[j * GROUP + l] *= inverse[l];
+        if (f->gain) sum_channels(part, at->n + from, at->n + from, length);
+        EACH(l, GROUP) length[l] = f->gain ? sqrtf(length[l] / part + f->eps) : 1.0f, inverse[l] = 1 / length[l];
+        for (long j = from; j < from + part; j++) {
+            const float gain = f->stretch * (f->gain ? f->gain[j] : 1.0f), shift = f->stretch * (f->gain ? f->shift[j] : 0.0f);
+            EACH(l, GROUP) {
+                const float n = at->n[j][l] * inverse[l], x = shift + gain * n, e = exp_bounded(-fabsf(x));
+                at->n[j][l] = n, at->k[j][l] = middle + half * copysignf((1.0f - e) / (1.0f + e), x);
+            }
+        }
     }
-    for (long j = 0; j < d; j++) {
-        const float gain = f->stretch * (f->gain ? f->gain[j] : 1.0f), shift = f->stretch * (f->gain ? f->shift[j] : 0.0f);
-        EACH(l, GROUP) at->k[j][l] = exp_begun(-(shift + gain * at->n[j][l]));
-    }
-    EACH(n, d * GROUP) k[n] = offset + amplitude / (1.0f + exp_ended(k[n]));
 }
 
 /* The adjoint of evaluate(): work->gx from g, the gradient of k; the parameters' gradients are added to those of the group. */
@@ -180,12 +180,14 @@ INLINE void pull_back(const Field *f, const Stage *at, Group *g, Work *work) {
         g_shift[j][l] += inner, g_gain[j][l] += inner * at->n[j][l];
         gz[j][l] = f->gain ? inner * f->gain[j] : inner;
     }
-    for (long from = 0; from < d && f->gain; from += part) {
-        sum_channels(part, gz + from, at->n + from, along);
-        EACH(l, GROUP) along[l] /= part, inverse[l] = 1 / at->length[from / part][l];
-        EACH_LANE(j, from, from + part) gz[j][l] = (gz[j][l] - along[l] * at->n[j][l]) * inverse[l];
+    for (long from = 0; from < d; from += part) {
+        if (f->gain) sum_channels(part, gz + from, at->n + from, along);
+        EACH(l, GROUP) along[l] = f->gain ? along[l] / part : 0.0f, inverse[l] = 1 / at->length[from / part][l];
+        EACH_LANE(j, from, from + part) {
+            const float one = (gz[j][l] - along[l] * at->n[j][l]) * inverse[l];
+            gz[j][l] = one, g_bias[j][l] += one, g_slope[j][l] += at->time[l] * one;
+        }
     }
-    EACH_LANE(j, 0, d) g_bias[j][l] += gz[j][l], g_slope[j][l] += at->time[l] * gz[j][l];
     for (int l = 0; l < GROUP; l++) rows[l] = work->rows + l * d;
     gather(d, rows, gz, 1);
     for (long j = 0; j < d; j += part, matrix += (part + 2) * part) {

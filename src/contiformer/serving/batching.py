@@ -87,7 +87,9 @@ class InferenceQueue:
         try:
             return await asyncio.wait_for(job.done, self.limits.deadline)
         except TimeoutError:
-            raise ServingError(504, f"no answer within {self.limits.deadline:g} seconds; ask for less") from None
+            raise ServingError(
+                504, f"no answer within {self.limits.deadline:g} seconds: send fewer series or times"
+            ) from None
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()

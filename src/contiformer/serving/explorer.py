@@ -18,7 +18,7 @@ from contiformer import __version__
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSequence
 from contiformer.data.series import Series
-from contiformer.estimators.model_card import facts_of, kept_weights, number_of_weights
+from contiformer.estimators.model_card import facts_of, kept_weights, size_of
 from contiformer.serving.about import validation_metrics
 from contiformer.serving.edited import (
     MOST_PARTS,
@@ -181,7 +181,7 @@ async def _report(model: ServedModel, review: Review | None) -> dict[str, Any]:
     return {
         "facts": {
             "backbone": str(estimator.config_["backbone"]),
-            "weights": f"{number_of_weights(estimator):,} in {len(estimator.tasks_)} model(s)",
+            "size": size_of(estimator),
             "seed": str(estimator.seed),
             **facts_of(estimator),
         },

@@ -179,14 +179,16 @@ class BoundedBodies:
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, ends - time.monotonic()))
             except TimeoutError:
-                raise ServingError(408, f"the body took more than {self.limits.body_seconds:g} seconds") from None
+                raise ServingError(
+                    408, f"the body took more than {self.limits.body_seconds:g} seconds to arrive"
+                ) from None
             size = len(message.get("body", b""))
             taken += size
             self._held += size
             if taken > self.limits.body_bytes:
                 raise self._too_large()
             if self._held > self.limits.waiting_bytes:
-                raise ServingError(503, "the requests that wait are too large together", retry_after=1)
+                raise ServingError(503, "the waiting requests hold too many bytes: try again later", retry_after=1)
             whole = not message.get("more_body", False)
             return message
 

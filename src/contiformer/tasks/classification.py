@@ -12,15 +12,23 @@ from torch.nn.functional import cross_entropy
 
 from contiformer.backbones.base import Backbone
 from contiformer.data.batch import Batch
+from contiformer.data.series_set import SeriesSet
 from contiformer.tasks.augmentation import Augmentation
 from contiformer.tasks.base import Judged, SeriesTask, series_weights
+from contiformer.tasks.baselines.boosting import BoostedSummaries
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooling import PooledHead, PoolingKind
 from contiformer.tasks.scores import best_temperature, classification_scores
 
+#: Weights of the boosted trees that :meth:`Classification.calibrate` tries.
+SHARES = tuple(n / 20 for n in range(21))
+
 
 class Classification(SeriesTask):
     """Probabilities of classes from the pooled states of a series.
+
+    With ``boosted``, gradient boosting on summary statistics stands beside the network: logits are a weighted mean of
+    both.
 
     Args:
         backbone, inputs: see :class:`SeriesTask`.
@@ -28,9 +36,11 @@ class Classification(SeriesTask):
         pooling, summaries, moments, dropout: see :class:`PooledHead`.
         class_weights: one for each class, in the loss.
         label_smoothing: share of the probability that is spread over all classes in the loss.
+        boosted: options of :class:`~contiformer.tasks.baselines.boosting.Boosting`; None: no trees.
         augmentation: of the training series: the fields of :class:`Augmentation`.
 
-    After training :meth:`calibrate` finds the temperature that the logits are divided by, on the validation series.
+    After training :meth:`calibrate` finds, on the validation series, the temperature that the logits are divided by and
+    the weight of the trees.
 
     Example:
         >>> from contiformer.backbones import make_backbone
@@ -45,6 +55,7 @@ class Classification(SeriesTask):
     monitor: ClassVar[str] = "loss"
     mode: ClassVar[str] = "min"
     temperature: Tensor
+    share: Tensor
 
     def __init__(
         self,
@@ -59,6 +70,7 @@ class Classification(SeriesTask):
         class_weights: list[float] | None = None,
         label_smoothing: float = 0.0,
         augmentation: dict[str, Any] | None = None,
+        boosted: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         if class_weights is not None and len(class_weights) != classes:
@@ -75,11 +87,27 @@ class Classification(SeriesTask):
         self.class_weights = None if class_weights is None else list(class_weights)
         self.label_smoothing, self.augmentation = label_smoothing, Augmentation(**(augmentation or {}))
         self.register_buffer("temperature", torch.ones(()))
+        self.boosted: BoostedSummaries | None = None
+        if boosted is not None:
+            shape: dict[str, Any] = {"channels": inputs.options.channels, "static": inputs.options.static}
+            self.boosted = BoostedSummaries(**shape, classes=classes, class_weights=class_weights, **boosted)
+            self.register_buffer("share", torch.zeros(()))
+
+    def fit_boosted(self, training: SeriesSet, validation: SeriesSet, seed: int) -> None:
+        """Fit the trees, where there are any."""
+        if self.boosted is not None:
+            self.boosted.fit(training, validation, refit=False, seed=seed)
 
     def forward(self, batch: Batch, seen: Batch | None = None) -> Float[Tensor, "batch classes"]:
-        """Logits, not yet divided by the temperature; ``seen`` is what the backbone sees of the batch in training."""
+        """Logits, not yet divided by the temperature.
+
+        In training these are the network's, and ``seen`` is what its backbone sees of the batch.
+        """
         shown = self.inputs(batch if seen is None else seen)
-        return self.head(self.backbone(shown), shown, batch)
+        logits = self.head(self.backbone(shown), shown, batch)
+        if self.boosted is None or seen is not None:
+            return logits
+        return logits.lerp(self.boosted(batch).to(logits), self.share)
 
     def probabilities(self, batch: Batch) -> Float[Tensor, "batch classes"]:
         """Calibrated probabilities."""
@@ -104,8 +132,25 @@ class Classification(SeriesTask):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """Set the temperature by the validation series."""
+        """Set the temperature, and the weight of boosted trees, by the validation series."""
         self.eval()
-        parts = [(self(moved), moved.label) for moved in (batch.to(self.device) for batch in batches)]
-        logits, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts if y is not None])
-        self.temperature.fill_(best_temperature(logits, labels))
+        ends: list[list[Tensor]] = [[], []]
+        labels = []
+        for moved in (batch.to(self.device) for batch in batches):
+            assert moved.label is not None
+            labels.append(moved.label)
+            for alone, part in enumerate(ends if self.boosted is not None else ends[:1]):
+                if self.boosted is not None:
+                    self.share.fill_(alone)
+                part.append(self(moved))
+        network, *trees = (torch.cat(part).double() for part in ends if part)
+        truth, best = torch.cat(labels), torch.inf
+        for share in SHARES if trees else SHARES[:1]:
+            logits = network.lerp(trees[0], share) if trees else network
+            temperature = best_temperature(logits, truth)
+            loss = float(cross_entropy(logits / temperature, truth))
+            if loss < best:
+                best = loss
+                self.temperature.fill_(temperature)
+                if trees:
+                    self.share.fill_(share)

@@ -112,6 +112,14 @@ class ValueHead(ValueLaw):
         law, quantiles, smallest_std: see :class:`ValueLaw`.
         hidden: numbers for each channel between the two maps.
         reads: "hidden": the two maps; "states" or "forecasts": see above, without features.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.tasks import ValueHead
+        >>> head = ValueHead(8, channels=2, law="gaussian")
+        >>> out = head(torch.randn(1, 5, 8))
+        >>> head.location(out).shape, head.std(out).shape
+        (torch.Size([1, 5, 2]), torch.Size([1, 5, 2]))
     """
 
     def __init__(

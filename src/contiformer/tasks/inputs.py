@@ -26,6 +26,11 @@ class InputOptions:
         causal: intervals before the point only.
         frames: (height, width) when the channels are the pixels of a picture; a small convolutional network reads it.
         frame_features: what that network tells of each picture.
+
+    Example:
+        >>> from contiformer.tasks import InputOptions, Inputs
+        >>> Inputs(InputOptions(channels=3)).size, Inputs(InputOptions(channels=3, window=2)).size
+        (3, 15)
     """
 
     channels: int

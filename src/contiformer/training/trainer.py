@@ -97,7 +97,7 @@ def train(
         FloatingPointError: the loss is no number.
     """
     if not len(training) or not len(validation):
-        raise DataError("there is nothing to train or to validate on", remedy="give more series")
+        raise DataError("there are no series to train or to validate on", remedy="give more series")
     began = time.perf_counter()
     keep_freed_memory()
     options = options.with_defaults().keeping(len(validation))

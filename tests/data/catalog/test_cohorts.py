@@ -49,7 +49,7 @@ def test_parts_and_splits_that_do_not_exist(cache):
         load_clinical("P12", split="train")
     with pytest.raises(DataError, match="PhysioNet2012-A has no published split"):
         load_clinical("PhysioNet2012-A", fold=1, split="train")
-    with pytest.raises(DataError, match="does not know label"):
+    with pytest.raises(DataError, match="has no option label"):
         load_clinical("P12", label="death")
     _write(folder, "raindrop_splits.json.gz", "[1, 2]")
     with pytest.raises(DataError, match="lists of ids by split and part"):

@@ -88,7 +88,7 @@ def test_arguments_that_make_no_sense():
     data = _long("ILI", 966)
     with pytest.raises(DataError, match="no part 'dev'"):
         windows(data, "dev", 36, 24)
-    with pytest.raises(DataError, match="not possible"):
+    with pytest.raises(DataError, match="input_length and horizon must be 1 or more"):
         windows(data, "val", 0, 24)
     with pytest.raises(DataError, match="one series"):
         windows(SeriesSet([data[0], data[0]]), "val", 36, 24)

@@ -66,6 +66,8 @@ def assert_equals_torch(case, calls, without_kernels):
 @pytest.mark.parametrize("queries", [0, 5])
 @pytest.mark.parametrize("batch", [3, 35])
 def test_equals_torch(batch, queries, control, calls, without_kernels):
+    # with seed 0 a ReLU is at its kink, on either side of it by the processor's rounding
+    torch.manual_seed(1)
     assert_equals_torch(Case(batch, queries=queries, control=control), calls, without_kernels)
 
 

@@ -75,9 +75,9 @@ def load_clinical(
     """
     info = dataset_info(name, "clinical")
     if duplicates not in {"mean", "first", "last", "error"}:
-        raise DataError(f"there is no policy {duplicates!r}", remedy="pass 'mean', 'first', 'last' or 'error'")
+        raise DataError(f"duplicates={duplicates!r} is unknown", remedy="pass 'mean', 'first', 'last' or 'error'")
     if options and info.name != "NAFLD":
-        raise DataError(f"{info.name} does not know {', '.join(options)}", remedy="only NAFLD takes further options")
+        raise DataError(f"{info.name} has no option {', '.join(options)}", remedy="only NAFLD takes further options")
     wanted = None
     if fold is not None or split is not None:
         parts = clinical_split(info.name, 1 if fold is None else fold)

@@ -65,7 +65,7 @@ def load_events(name: str, *, fold: int = 1, split: str = "train", seed: int = 0
         catalogue = _part(path, lambda record: record.get("split") == split, "magnitudes")
         return _called(partial(_chunks, catalogue), info.name, options)
     if options:
-        raise DataError(f"{info.name} does not know {', '.join(options)}", remedy="this set takes no further options")
+        raise DataError(f"{info.name} has no option {', '.join(options)}", remedy="this set takes no further options")
     if info.name == "MIMIC-II":
         path = require_file(info, *info.forms[0].files)
         return _part(path, lambda record: record.get("fold") == fold and record.get("split") == split)
@@ -95,7 +95,7 @@ def clipped(data: EventSet, *, max_length: int | None = 500, max_gap: float | No
     Longer gaps become ``max_gap``, and events beyond ``max_length`` are cut off. None: no bound.
     """
     if (max_length is not None and max_length < 1) or (max_gap is not None and not max_gap > 0):
-        raise DataError(f"max_length is {max_length} and max_gap {max_gap}", remedy="pass positive numbers, or None")
+        raise DataError(f"max_length and max_gap must be positive or None, got {max_length} and {max_gap}")
     kept = data.map(lambda sequence: sequence.events(slice(max_length)))
     notes = {**data.notes, f"events beyond number {max_length}, cut off": int((data.lengths - kept.lengths).sum())}
     if max_gap is not None:
@@ -110,7 +110,7 @@ def _chunks(data: EventSet, chunk: int | None = None) -> EventSet:
     if chunk is None:
         return data
     if chunk < 1:
-        raise DataError(f"chunk is {chunk}", remedy="pass 1 or more")
+        raise DataError(f"chunk must be 1 or more, got {chunk}")
     pieces = [
         replace(one.events(slice(start, start + chunk)), id=f"{n}/{start // chunk}")
         for n, one in enumerate(data)

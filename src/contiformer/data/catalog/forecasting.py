@@ -71,7 +71,7 @@ def borders(name: str, *, input_length: int = 0, rows: int | None = None) -> dic
     """
     info = dataset_info(name, "forecasting")
     if input_length < 0:
-        raise DataError(f"an input of {input_length} rows is not possible", remedy="pass a positive length")
+        raise DataError(f"input_length must not be negative, got {input_length}")
     count = int(info.sizes["rows"]) if rows is None else rows
     if info.name.startswith("ETT"):
         month = 30 * 24 * (4 if info.name.startswith("ETTm") else 1)
@@ -99,8 +99,7 @@ def windows(data: SeriesSet, part: str, input_length: int, horizon: int) -> Seri
     if part not in PARTS:
         raise DataError(f"there is no part {part!r}", remedy=f"pass one of {', '.join(PARTS)}")
     if input_length < 1 or horizon < 1:
-        problem = f"{input_length} rows to see and {horizon} to forecast are not possible"
-        raise DataError(problem, remedy="pass 1 or more")
+        raise DataError(f"input_length and horizon must be 1 or more, got {input_length} and {horizon}")
     series = data[0]
     start, end = borders(str(series.id), input_length=input_length, rows=len(series))[part]
     count = end - start - input_length - horizon + 1

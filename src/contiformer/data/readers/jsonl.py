@@ -79,12 +79,13 @@ def _read(path: PathText, keep: Callable[[dict[str, Any]], bool], num_types: int
         except DataError as error:
             raise DataError(error.problem, row=row, column=error.column, remedy=error.remedy) from None
         if found.get("type_names", names) != names and len(sequences) > 1:
-            raise DataError("type_names differ from those of the line before", row=row)
+            problem = "type_names differ from those of the lines before"
+            raise DataError(problem, row=row, column="type_names", remedy="write the same list in every line")
         names = found.get("type_names", names)
     if skipped and not sequences:
         raise DataError("there is no sequence of this part", remedy="this copy may be without it")
     if not sequences:
-        raise DataError("there are no sequences")
+        raise DataError("the file has no sequences", remedy="write one per line")
     total = stated if num_types is None else num_types
     try:
         named = None if names is None else [str(name) for name in names]
@@ -103,7 +104,7 @@ def _sequence(found: dict[str, Any]) -> EventSequence:
     try:
         stamps = np.array(times, np.float64)
     except OverflowError:
-        raise DataError("a time is too large") from None
+        raise DataError("a time is too large for a 64-bit float", remedy="use a larger unit") from None
     if types is not None and not (isinstance(types, list) and all(type(k) is int and 0 <= k < 2**31 for k in types)):
         raise DataError("types are not whole numbers from 0", remedy="number the types 0, 1, 2, ...")
     kinds = None if types is None else np.array(types, np.int64)

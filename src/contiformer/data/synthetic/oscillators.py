@@ -26,7 +26,15 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Oscillators:
-    """Damped oscillators in arrays of one shape: ω, ζ, and position and velocity at time 0."""
+    """Damped oscillators in arrays of one shape: ω, ζ, and position and velocity at time 0.
+
+    Example:
+        >>> import numpy as np
+        >>> from contiformer.data.synthetic import Oscillators
+        >>> one = Oscillators(*np.array([[2.0], [0.0], [1.0], [0.0]]))  # x(t) = cos 2t
+        >>> abs(one.at(np.array([0.0, np.pi / 2]))[0, :, 0]).round(6).tolist()
+        [1.0, 1.0]
+    """
 
     omega: NDArray[np.float64]
     zeta: NDArray[np.float64]
@@ -49,7 +57,7 @@ def draw_oscillators(
     """[n, count] oscillators: ω and ζ uniform in their ranges, position and velocity / ω at time 0 standard normal."""
     check_count(n, "series")
     if count < 1:
-        raise DataError(f"{count} oscillators in a series", remedy="pass 1 or more")
+        raise DataError(f"count must be 1 or more, got {count}")
     if not (0 < omega[0] <= omega[1] < np.inf and 0 <= zeta[0] <= zeta[1] < 1):
         problem = f"omega from {omega[0]} to {omega[1]} with zeta from {zeta[0]} to {zeta[1]} does not oscillate"
         raise DataError(problem, remedy="pass (low, high) with omega above 0 and zeta from 0 to below 1")

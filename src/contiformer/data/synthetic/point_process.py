@@ -33,6 +33,12 @@ class PointProcess(ABC):
     """A marked point process given by its intensities ``λ_k(t)``, k = 0..K-1, which depend on the events before t.
 
     "Before" is strict: ``λ_k`` at the time of an event does not see that event, nor others at the same time.
+
+    Example:
+        >>> from contiformer.data import EventSequence
+        >>> from contiformer.data.synthetic import Poisson
+        >>> Poisson([2.0]).log_likelihood(EventSequence.of([1.0, 2.0]), start=0.0, end=3.0)  # 2 log 2 - 6
+        -4.613705638880109
     """
 
     num_types: int
@@ -114,10 +120,12 @@ class Poisson(PointProcess):
         given = {"rate": rate, "amplitude": amplitude, "period": period, "phase": phase}
         values = [np.atleast_1d(numbers(value, name)) for name, value in given.items()]
         if any(v.ndim > 1 for v in values) or not {v.size for v in values} <= {1, max(v.size for v in values)}:
-            raise DataError("rate, amplitude, period and phase do not fit together", remedy="pass one number or [K]")
+            raise DataError(
+                "rate, amplitude, period and phase are of different lengths", remedy="pass one number or [K]"
+            )
         self.rate, self.amplitude, self.period, self.phase = np.broadcast_arrays(*values)
         if (self.rate < 0).any() or (self.period <= 0).any() or (np.abs(self.amplitude - 0.5) > 0.5).any():
-            raise DataError("rates below 0, periods not above 0 or amplitudes outside 0 to 1 make no intensity")
+            raise DataError("rate must not be negative, period must be positive, and amplitude from 0 to 1")
         self.num_types = self.rate.size
 
     def intensity(self, sequence: EventSequence, times: ArrayLike) -> Float64[np.ndarray, "times types"]:

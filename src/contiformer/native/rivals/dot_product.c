@@ -119,7 +119,7 @@ INLINE void exponentiate(const Attention *w, Draws draws, long seen, long width,
     for (long i = 0; i < seen; i++) most = s[i] > most ? s[i] : most;
 #pragma omp simd reduction(+ : total)
     for (long i = 0; i < seen; i++) {
-        s[i] = exp_bounded(exp_begun(s[i] - most));
+        s[i] = exp_bounded(s[i] - most);
         total += s[i];
     }
 #pragma omp simd
@@ -161,7 +161,7 @@ INLINE void differentiate(const Attention *w, Draws draws, long seen, long width
     const float most = norms[0], per_sum = norms[1], factor = w->factor;
     float along = 0;
 #pragma omp simd
-    for (long i = 0; i < seen; i++) s[i] = exp_bounded(exp_begun(s[i] - most)) * per_sum;
+    for (long i = 0; i < seen; i++) s[i] = exp_bounded(s[i] - most) * per_sum;
 #pragma omp simd reduction(+ : along)
     for (long i = 0; i < seen; i++) {
         kept[i] = factor * stays(draws, i, w->dropped);

@@ -46,7 +46,7 @@ INLINE Column column_of(const Spectral *w, long batch, long i) {
 
 /* exp(-square). Beyond 1e-26 it is zero: what comes of still smaller numbers is denormal, and slow. */
 INLINE float decay(float square) {
-    return square > 60.0f ? 0.0f : exp_bounded(exp_begun(-square));
+    return square > 60.0f ? 0.0f : exp_bounded(-square);
 }
 
 /* Adds one component to a row of the matrix. */

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from contiformer.data.batch import Batch
 from contiformer.data.loader import Loader
+from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.tasks.base import Judged, Task, as_float64, series_weights
 from contiformer.tasks.scores import best_temperature, classification_scores, regression_scores
@@ -35,7 +36,12 @@ class DirectTask(Task):
         """Reject tasks and data that it cannot do."""
 
     @classmethod
-    def describe(cls, data: SeriesSet) -> dict[str, Any]:
+    def origin(cls, data: SeriesSet, usual: Origin) -> Origin:
+        """The origin of the clock for these training data, where the estimator's is ``usual``."""
+        return usual
+
+    @classmethod
+    def describe(cls, data: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         """Options that the training data decide, for JSON; those that a user gives come on top."""
         return {}
 

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contiformer.data.batch import Batch
+from contiformer.data.scaling import Scaling
 from contiformer.data.series import Series
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.statistics import summary_statistics
+from contiformer.nn.summaries import channel_summaries
+from contiformer.paths.tables import traced
 from contiformer.tasks.baselines.base import Baseline
 
 #: Validation series from which early stopping can tell anything; with fewer there are ``FEW_TREES`` of them.
@@ -76,7 +79,7 @@ class Boosting(Baseline):
         self.register_buffer("depth", torch.zeros((), dtype=torch.int64))
 
     @classmethod
-    def describe(cls, data: SeriesSet) -> dict[str, Any]:
+    def describe(cls, data: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         """A leaf has a twentieth of the series, from 2 to 40; many series are learned from slowly."""
         return {"min_samples_leaf": int(np.clip(len(data) // 20, 2, 40)), **(SLOWLY if len(data) >= MANY else {})}
 
@@ -146,9 +149,10 @@ class Boosting(Baseline):
         x = x.double()
         trees, nodes = self.feature.shape
         root = torch.arange(trees, device=x.device) * nodes
-        at = torch.zeros(len(x), trees, dtype=torch.int64, device=x.device)
+        at = torch.zeros(x.shape[0], trees, dtype=torch.int64, device=x.device)
         feature, children = self.feature.long().ravel(), self.branches.long().view(-1, 2)
-        for _ in range(int(self.depth)):
+        # a leaf's children are the leaf itself, so that further steps change nothing
+        for _ in range(nodes // 2 if traced(x) else int(self.depth)):
             node = root + at
             cell = x.gather(1, feature[node])
             left = (cell <= self.threshold.ravel()[node]) | (cell.isnan() & self.missing_left.ravel()[node])
@@ -156,10 +160,22 @@ class Boosting(Baseline):
         found = self.leaf_values.ravel()[root + at]
         own = 1 if self.outputs <= 2 else self.outputs
         # one tree after another, as scikit-learn adds them
-        total = found.view(len(x), -1, own).sum(1)
-        scores = self.start.expand(len(x), -1).clone()
+        total = found.view(x.shape[0], -1, own).sum(1)
+        scores = self.start.expand(x.shape[0], -1).clone()
         scores[:, -own:] += total
         return scores
+
+
+class BoostedSummaries(Boosting):
+    """Boosting as a part of another model: on the tensor form of the statistics, which is exported with the model."""
+
+    def features(self, batch: Batch) -> Float[Tensor, "batch features"]:
+        """:func:`~contiformer.nn.summaries.channel_summaries` and static features, NaN where there are none."""
+        told = channel_summaries(batch.values, batch.times, batch.observed)
+        parts = [torch.where(told[..., -1:] > 0, told[..., :-1], torch.nan).flatten(1)]
+        if batch.static is not None and batch.static_observed is not None:
+            parts.append(torch.where(batch.static_observed, batch.static, torch.nan))
+        return torch.cat(parts, 1)
 
 
 def unequal(weights: NDArray[np.float64]) -> NDArray[np.float64] | None:

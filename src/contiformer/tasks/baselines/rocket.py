@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d
 
 from contiformer.data.batch import Batch, collate
+from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.statistics import STATISTICS
 from contiformer.nn.local_features import fill_channels, time_since_observed
@@ -26,6 +27,8 @@ TAPS = 9
 KERNELS = tuple(combinations(range(TAPS), 3))
 #: Times at which a path is read, at least and at most, and dilations at most.
 FEWEST, MOST, DILATIONS = 64, 384, 12
+#: Share of the window of all series that the median series covers, from which on paths are read over the whole window.
+SHARED = 0.7
 #: Features, and how many of them with more series than ``MANY``, where a ridge takes the cube of their number.
 FEATURES, FEWER, MANY = 10_000, 3_000, 3_000
 #: Weights of the block of summary statistics that are tried.
@@ -41,14 +44,16 @@ SHARPNESS = 5.0
 class Rocket(Baseline):
     """MiniRocket's kernels on the continuous path of a series, and a ridge chosen by leave-one-out errors.
 
-    A path is the straight lines between a channel's own observations, read at equal steps of the series' span, so that
-    kernels are dilated in time; there is no grid in the data. A feature is the share of the time at which the
+    A path is the straight lines between a channel's own observations, read at equal steps in time, so that kernels are
+    dilated in time; there is no grid in the data. The steps cover the window that all series share, or, where there is
+    none (:func:`shared_window`), the span of each series. A feature is the share of the time at which the
     convolution with a random kernel over random channels is above a threshold. Kernels see the path, its first
     differences and, where channels are missing at some points, the time since each was observed. The ridge also has the
     summary statistics, with one of a few weights, the one with the least leave-one-out error.
 
     Args:
         points: equal steps of a path.
+        window: length of the shared window in scaled time, from time 0 on; None: each series' own span.
         thresholds: of each kernel, at every dilation and for each of the two representations.
         gaps: channels are missing at some points.
         (all others): see :class:`Baseline`.
@@ -63,9 +68,17 @@ class Rocket(Baseline):
     slopes: Tensor
     intercept: Tensor
 
-    def __init__(self, *, points: int = 128, thresholds: int = 8, gaps: bool = False, **shape: Any) -> None:
+    def __init__(
+        self,
+        *,
+        points: int = 128,
+        thresholds: int = 8,
+        gaps: bool = False,
+        window: float | None = None,
+        **shape: Any,
+    ) -> None:
         super().__init__(**shape)
-        self.points, self.thresholds, self.gaps = points, thresholds, gaps
+        self.points, self.thresholds, self.gaps, self.window = points, thresholds, gaps, window
         self.dilations = dilations(points)
         inputs = self.channels * (2 if gaps else 1)
         count = (2, len(self.dilations), len(KERNELS))
@@ -80,18 +93,25 @@ class Rocket(Baseline):
         self.register_buffer("intercept", torch.zeros(self.outputs, dtype=torch.float64))
 
     @classmethod
-    def describe(cls, data: SeriesSet) -> dict[str, Any]:
-        """Steps and thresholds for these training series."""
+    def origin(cls, data: SeriesSet, usual: Origin) -> Origin:
+        """One clock for all series where they share a window: when something happens in it may tell classes apart."""
+        return usual if shared_window(data) is None else "global"
+
+    @classmethod
+    def describe(cls, data: SeriesSet, scaling: Scaling) -> dict[str, Any]:
+        """Steps, window and thresholds for these training series."""
+        window = shared_window(data) if scaling.origin == "global" else None
         points = int(np.clip(2 * np.median(data.lengths), FEWEST, MOST)) if len(data) else FEWEST
         wanted = FEATURES if len(data) <= MANY else FEWER
         each = wanted / (2 * len(KERNELS) * len(dilations(points)))
         gaps = any(bool(np.isnan(one.values).any()) for one in data)
-        return {"points": points, "thresholds": max(1, round(each)), "gaps": gaps}
+        length = None if window is None else window / scaling.unit
+        return {"points": points, "thresholds": max(1, round(each)), "gaps": gaps, "window": length}
 
     # Features
 
     def _paths(self, batch: Batch) -> Float[Tensor, "batch inputs steps"]:
-        """Each channel at equal steps of the series' span."""
+        """Each channel at equal steps of the window; before its first and after its last observation it is constant."""
         times, rows = batch.times, batch.values.shape[1]
         if not rows:
             return batch.values.new_zeros(len(batch), self.channel_masks.shape[-1], self.points)
@@ -100,7 +120,10 @@ class Rocket(Baseline):
             since = time_since_observed(times, batch.observed).to(shown)
             shown = torch.cat([shown, since.clamp(max=10.0)], dim=-1)
         share = torch.linspace(0, 1, self.points, dtype=times.dtype, device=times.device)
-        steps = times[:, :1] + (times[:, -1:] - times[:, :1]) * share
+        first, last = times[:, :1], times[:, -1:]
+        if self.window is not None:
+            first, last = torch.zeros_like(first), torch.full_like(last, self.window)
+        steps = first + (last - first) * share
         after = torch.searchsorted(times.contiguous(), steps, right=True).clamp(max=rows - 1)
         before = (after - 1).clamp(min=0)
         start, end = times.gather(1, before), times.gather(1, after)
@@ -206,6 +229,18 @@ class Rocket(Baseline):
         x = self._standard(self.features(batch).cpu().numpy())
         scores = self._sharp(x @ self.slopes.cpu().numpy() + self.intercept.cpu().numpy())
         return torch.from_numpy(scores).to(self.device)
+
+
+def shared_window(data: SeriesSet) -> float | None:
+    """Length of the window from the first to the last time of all series, where they are recorded in the same one.
+
+    Series share a window if the median one covers most of it. None: they do not, or their times are dates.
+    """
+    spans = [one.span for one in data if len(one)]
+    if not spans or data.schema.dates:
+        return None
+    length = max(one.times[-1] for one in data if len(one)) - min(one.times[0] for one in data if len(one))
+    return float(length) if 0 < SHARED * length <= np.median(spans) else None
 
 
 def dilations(points: int) -> list[int]:

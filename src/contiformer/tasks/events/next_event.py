@@ -192,10 +192,11 @@ def draw_next(
         if not bool(waiting.any()):
             break
         if not bool(torch.isfinite(end).all()):
-            why = "the intensity has died out. Pass until=, so that sampling may end without one"
-            raise RuntimeError(f"the next event does not come: {why}")
+            raise RuntimeError("the intensity has died out, and no event comes: pass until=, where sampling ends")
     else:
-        raise RuntimeError(f"no event was drawn in {_MOST_TRIES:,} tries: the bound of the intensity is too far off")
+        raise RuntimeError(
+            f"no event was drawn in {_MOST_TRIES:,} tries of thinning: the bound of the intensity is too loose"
+        )
     came = now <= limit
     shares = model.log_rates(memory, now[:, None, None]).flatten(1).softmax(-1).double().cpu()
     return now, torch.multinomial(shares, 1, generator=generator).squeeze(1).to(device), came
