@@ -206,6 +206,7 @@ EXPERIMENTS: dict[str, str] = {
     "dropout": "ablations:DROPOUT",
     "time-normalisation": "ablations:TIME_NORMALISATION",
     "continuity": "continuity:EXPERIMENT",
+    "continuity-blocks": "blocks:EXPERIMENT",
     "theorem": "theorem:EXPERIMENT",
     "fig-spirals": "spirals:FIGURE",
     "fig-attention": "fig_attention:EXPERIMENT",

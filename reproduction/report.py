@@ -239,8 +239,9 @@ def _state_sheet(chapters: Sequence[Chapter]) -> Sheet:
             progress = results.progress
             counts = map(str, (progress.done, progress.stale, progress.runnable, progress.all))
             names = (chapter.experiment.name, chapter.experiment.title, protocol)
-            lines.append((*map(Entry, names), *map(Entry, counts), Entry(progress.state)))
-    heads = ("name", "title", "protocol", "done", "stale", "can be run here", "all", "state")
+            spent = f"{hours(results.rows.values()):.1f}"
+            lines.append((*map(Entry, names), *map(Entry, counts), Entry(spent), Entry(progress.state)))
+    heads = ("name", "title", "protocol", "done", "stale", "can be run here", "all", "hours spent", "state")
     return Sheet("Cells of each table and figure", heads, tuple(lines), 3, 1)
 
 
@@ -292,11 +293,16 @@ def provenance(rows: Collection[Row]) -> str:
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     commits = sorted({str(one["commit"]) for one in facts if one["commit"]})
     torch = sorted({str(one["torch"]) for one in facts})
-    hours = sum(float(row["seconds"]) for row in rows if "taken_from" not in row) / 3600
-    took = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
+    spent = hours(rows)
+    took = f"{spent:.1f} hours" if spent >= 1 else f"{60 * spent:.0f} minutes"
     source = f", commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else ""
     count = "1 cell" if len(facts) == 1 else f"{len(facts)} cells"
     return f"{count}, {took} in all, on {on}; torch {', '.join(torch)}{source}; {when}."
+
+
+def hours(rows: Collection[Row]) -> float:
+    """Hours of the trainings; those taken from another table are counted there."""
+    return sum(float(row["seconds"]) for row in rows if "taken_from" not in row) / 3600
 
 
 def _machine(facts: dict[str, object]) -> str:

@@ -10,12 +10,13 @@ from reproduction.continuity import SWEEPS, TIMES, WINDOW, Sampling, curves, obs
 from reproduction.experiments import STATIC_TWIN, Cell
 from reproduction.results import Results
 from reproduction.store import Store
+from tests.reproduction.toy import write
 
 
 @pytest.mark.parametrize("data", continuity.DATA)
 def test_curves_are_smooth_and_standardised(data):
     found = curves(data, 1)
-    assert found.shape == (continuity.TRAINING + continuity.VALIDATION + continuity.TEST, TIMES, 2)
+    assert found.shape == (continuity.TEST + continuity.VALIDATION + 2000, TIMES, 2)
     np.testing.assert_allclose(found.std((0, 1)), 1)
     assert np.abs(np.diff(found, axis=1)).max() < np.ptp(found) / 4
     assert not np.array_equal(found, curves(data, 2))
@@ -50,27 +51,35 @@ def test_speed_divides_the_times_and_leaves_the_values():
         np.testing.assert_array_equal(other.values, one.values)
 
 
-def test_a_cell_of_it_fills_tables_and_picture(monkeypatch, tmp_path):
+def test_observations_that_drop_out_leave_the_targets_as_they_are():
+    truth = curves("spirals", 0)[:4]
+    (whole, _), (part, _) = (observe(truth, Sampling((10, 10), drop=drop), (0, 7)) for drop in (0.0, 0.7))
+    for one, other in zip(whole, part, strict=True):
+        assert (len(one), len(other)) == (10, 3)
+        np.testing.assert_array_equal(other.target_times, one.target_times)
+        np.testing.assert_array_equal(other.target_values, one.target_values)
+
+
+def test_cells_of_it_fill_tables_and_picture(monkeypatch, tmp_path):
     monkeypatch.setattr(continuity, "QUICK", {"min_steps": 2, "d_model": 8})
-    monkeypatch.setattr(continuity, "curves", lambda data, seed: curves(data, seed)[: 300 + 60 + 6])
-    cells = [Cell("continuity", "spirals", "sparse", model, 0) for model in (STATIC_TWIN, "transformer")]
+    monkeypatch.setattr(continuity, "TEST", 6)
+    monkeypatch.setattr(continuity, "VALIDATION", 6)
+    monkeypatch.setattr(continuity, "SETTINGS", {"curves300": (40, 9)})
+    continuity.curves.cache_clear()
     store = Store(tmp_path, "quick")
+    cells = [
+        Cell("continuity", "spirals", "curves300", model, 0) for model in ("contiformer", STATIC_TWIN, "transformer")
+    ]
     for cell in cells:
-        outcome = continuity.run(cell, "quick", 0)
-        assert set(outcome.metrics) == {metric.key for metric in continuity.EXPERIMENT.metrics}
-        assert np.isfinite(list(outcome.metrics.values())).all()
-        assert outcome.configuration["n_layers"] == 2
-        machine = {"commit": "a", "date": "2026-01-01"}
-        row = {"version": 1, "metrics": outcome.metrics, "details": outcome.details, "budget": "quick"}
-        store.write(cell, {**row, "configuration": {}, "seconds": 1.0, "machine": machine})
+        write(store, cell, continuity.EXPERIMENT)
+        assert store.read(cell)["configuration"]["n_layers"] == 2
+    continuity.curves.cache_clear()
     results = Results.read(continuity.EXPERIMENT, "honest", store)
-    sheets = continuity.sweep_sheets(results)
+    sheets = continuity.EXPERIMENT.further_sheets(results)
     assert len(sheets) == len(SWEEPS)
-    for sheet, (_, samplings, region) in zip(sheets, SWEEPS.values(), strict=True):
-        assert sheet.columns == ("model", *(f"{x:g}" for x in samplings))
-        assert [line[0].text for line in sheet.lines] == [cell.model for cell in cells]
-        first = next(iter(samplings))
-        name = next(name for name, sweep in SWEEPS.items() if sweep[1] is samplings)
-        said = outcome.details["sweeps"][name][f"{first:g}"][region]
-        assert sheet.lines[1][1].text == f"{said:.3f}"
-    assert continuity.draw(list(results.rows.values()), tmp_path / "a.png").stat().st_size > 1000
+    for sheet, sweep in zip(sheets, SWEEPS.values(), strict=True):
+        assert sheet.columns == ("model", *sweep.heads)
+        assert [line[0].text for line in sheet.lines[:3]] == [f"{cell.model} (1)" for cell in cells]
+    said = store.read(cells[1])["details"]["sweeps"]["gap"]["0.1"]["gap"]
+    assert sheets[1].lines[1][1].text == f"{said:.3f}"
+    assert continuity.EXPERIMENT.draw(list(results.rows.values()), tmp_path / "a.png").stat().st_size > 1000

@@ -139,7 +139,7 @@ def test_a_report_on_nothing(tmp_path, only_toy):
     store = Store(tmp_path)
     _write(store)
     text = (tmp_path / "report.md").read_text()
-    assert "| honest | 0 | 0 | 24 | 36 | not begun |" in text
+    assert "| honest | 0 | 0 | 24 | 36 | 0.0 | not begun |" in text
     assert not re.search(r"0\.\d{4}", text)
     _parsed((tmp_path / "report.html").read_text())
 
@@ -284,6 +284,13 @@ def test_too_few_results_for_a_table_are_not_none_at_all(store):
     tables = report.marked_tables(report.read_chapters(store))
     assert tables["toy-averages"] == "Too little has been run for this table yet."
     assert report.marked_tables(report.read_chapters(Store(store.folder / "new")))["toy-averages"] == "Not run yet."
+
+
+def test_hours_are_counted_where_the_training_was():
+    cell = Cell("toy", "north", "drop30", "ours", 0)
+    rows = [toy.row(cell) | {"seconds": 5400.0}, toy.row(cell) | {"seconds": 900.0}]
+    assert report.hours(rows) == 1.75
+    assert report.hours([*rows, toy.row(cell) | {"taken_from": "other"}]) == 1.75
 
 
 def test_sheets_escape_what_would_break_them():
