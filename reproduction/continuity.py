@@ -170,8 +170,8 @@ def run(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     layers = {"n_layers": LAYERS[own["backbone"]]} if own["backbone"] in LAYERS else {}
     options = {**RECIPE, "min_steps": steps, **own, **layers, **(QUICK if budget == "quick" else {})}
     model = Interpolator.from_options(**options, seed=cell.seed, verbose=verbose)
-    learning, _ = observe(learning[:count], TRAINED, (cell.seed, 1))
-    model.fit(learning, validation_data=observe(validation, TRAINED, (cell.seed, 2))[0]).require_complete()
+    training, _ = observe(learning[:count], TRAINED, (cell.seed, 1))
+    model.fit(training, validation_data=observe(validation, TRAINED, (cell.seed, 2))[0]).require_complete()
     metrics = errors(model, test, TRAINED, (cell.seed, 3))
     found = {sampling: errors(model, test, sampling, (cell.seed, 4)) for sampling in samplings_of(SWEEPS)}
     sweeps = swept(SWEEPS, found)
