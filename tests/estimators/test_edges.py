@@ -150,7 +150,7 @@ def test_a_class_with_one_series_is_learned(X):
         (["a", 1] * 6, "some labels are words and some numbers"),
         ([dt.date(2024, 1, 1), dt.date(2024, 1, 2)] * 6, "label .* is a date"),
         (["a"], "1 labels for 12 series"),
-        ("kind", "y is 'kind'"),
+        ("kind", "label for each series, got 'kind'"),
         (np.zeros((12, 2)), "y has shape"),
     ],
 )
