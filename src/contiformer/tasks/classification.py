@@ -134,16 +134,14 @@ class Classification(SeriesTask):
     def calibrate(self, batches: Any) -> None:
         """Set the temperature, and the weight of boosted trees, by the validation series."""
         self.eval()
-        ends: list[list[Tensor]] = [[], []]
-        labels = []
+        parts, labels = [], []
         for moved in (batch.to(self.device) for batch in batches):
             assert moved.label is not None
             labels.append(moved.label)
-            for alone, part in enumerate(ends if self.boosted is not None else ends[:1]):
-                if self.boosted is not None:
-                    self.share.fill_(alone)
-                part.append(self(moved))
-        network, *trees = (torch.cat(part).double() for part in ends if part)
+            # given what it sees, the network answers alone
+            alone = self(moved, moved)
+            parts.append((alone,) if self.boosted is None else (alone, self.boosted(moved).to(alone)))
+        network, *trees = (torch.cat(part).double() for part in zip(*parts, strict=True))
         truth, best = torch.cat(labels), torch.inf
         for share in SHARES if trees else SHARES[:1]:
             logits = network.lerp(trees[0], share) if trees else network
