@@ -166,7 +166,7 @@ static int make_work(Work *work, const Attention *w, long begin, long end, int b
         const long blocks = cut_points(w, batch, NULL, &work->most_points);
         work->blocks = MAX(blocks, work->blocks);
     }
-    float *memory = aligned_alloc(64, divide_memory(work, w, backward, NULL) * sizeof(float));
+    float *memory = get_memory(divide_memory(work, w, backward, NULL));
     if (!memory) return 1;
     divide_memory(work, w, backward, memory);
     clear(work->zeros, w->width);

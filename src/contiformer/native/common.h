@@ -3,6 +3,7 @@
 #pragma once
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,8 @@ INLINE float dot(long size, const float *a, const float *b) {
     for (long n = 0; n < size; n++) sum += a[n] * b[n];
     return sum;
 }
+
+float *get_memory(long size);
 
 /* The next `size` numbers of the working memory, which begin at a line of the cache; from NULL on it only counts. */
 INLINE void *next_of(float *memory, long *taken, long size) {

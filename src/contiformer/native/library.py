@@ -18,6 +18,9 @@ from contiformer.native.sources import checksum
 #: Floats in a vector of common.h. Widths are whole ones, or are padded to them.
 LANES = 8
 
+#: Bytes from which on memory is asked for in large pages, which have 2 MB.
+LARGE = 2**21
+
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
@@ -130,6 +133,15 @@ def _parallel() -> ctypes.c_void_p:
         except (OSError, AttributeError):
             continue
     return ctypes.c_void_p(None)
+
+
+def new_memory(like: Tensor, *shape: int) -> Tensor:
+    """Uninitialised numbers for a kernel, in large pages where they are many: page faults took longer than the work."""
+    made = like.new_empty(shape)
+    size, compiled = made.numel() * made.element_size(), kernels()
+    if size >= LARGE and compiled is not None:
+        compiled.use_large_pages(ctypes.c_void_p(made.data_ptr()), ctypes.c_size_t(size))
+    return made
 
 
 def threads_for(items: int, per_thread: int) -> int:

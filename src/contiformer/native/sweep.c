@@ -99,7 +99,7 @@ static long divide_memory(Work *work, const Sweep *w, float *memory) {
 }
 
 static int make_work(Work *work, const Sweep *w) {
-    float *memory = aligned_alloc(64, divide_memory(work, w, NULL) * sizeof(float));
+    float *memory = get_memory(divide_memory(work, w, NULL));
     if (!memory) return 1;
     divide_memory(work, w, memory);
     memset(work->group, 0, (char *)work->stage[0].x - (char *)work->group);

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from contiformer.native.derivatives import first_derivatives_only, saved
 from contiformer.native.dispatch import usable
-from contiformer.native.library import LANES, share_out, threads_for
+from contiformer.native.library import LANES, new_memory, share_out, threads_for
 from contiformer.native.sources import Struct, struct_of
 from contiformer.nn.fields import FusedField
 from contiformer.nn.rules import AttentionRule
@@ -293,7 +293,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, g_out: Tensor) -> tuple[Tensor | None, ...]:
         path, k, v, affine, norm, key_series, value_series, out, logsum, *tables = saved(ctx)
         problem, series, g_out = ctx.problem, (key_series, value_series), g_out.contiguous()
-        g_path, g_own, g_keys, g_values = (torch.zeros_like(x) for x in (path, k, *series))
+        g_path, g_own, g_keys, g_values = (new_memory(x, *x.shape).zero_() for x in (path, k, *series))
         struct = problem.attention(series, path, k, out, logsum)
         struct.point_to(g_out=g_out, g_series=g_keys, g_values=g_values, g_path=g_path, g_key=g_own)
         _run("attention_backward", struct, key_series)
@@ -336,16 +336,17 @@ def _solve(
     valid = None if problem.valid is None else problem.valid.expand(2, -1, -1)
     items = None if valid is None else torch.nonzero(valid.flatten()).squeeze(1)
     owner = None if valid is None else valid.long() - 1
-    made = k.new_empty if valid is None else k.new_zeros
-    squares = made(3, 2, batch, obs, pieces)
+    squares = k.new_zeros(3, 2, batch, obs, pieces)
     tables: list[Tensor] = []
     series = k.new_empty(0)
     coarse: np.ndarray = np.ones(batch, dtype=bool)
     for number, level in enumerate(problem.levels):
         if keep:
-            tables.append(k.new_empty(2 * batch * obs, pieces * (level.nodes - 1) + 2, 2, width))
-        made = k.new_empty if items is None else k.new_zeros
-        before, series = series, made(2, batch, problem.heads, obs, pieces, 2 * level.nodes, width // problem.heads)
+            tables.append(new_memory(k, 2 * batch * obs, pieces * (level.nodes - 1) + 2, 2, width))
+        shape = (2, batch, problem.heads, obs, pieces, 2 * level.nodes, width // problem.heads)
+        before, series = series, new_memory(k, *shape)
+        if items is not None:
+            series.zero_()
         if number:
             series[..., : before.shape[-2], :] = before
         struct = problem.sweep(given, level.nodes, tables[-1] if keep else None, items)
