@@ -303,12 +303,6 @@ INLINE void unmean_series(long terms, const long width, float a, const float *ze
     }
 }
 
-/* Widths that are known in advance need no loop over the columns. */
-#define WITH_WIDTH(size, call)                                            \
-    if ((size) == LANES) { const long width = LANES; call; }              \
-    else if ((size) == 2 * LANES) { const long width = 2 * LANES; call; } \
-    else { const long width = (size); call; }
-
 /* Means of the values from the key on, on its own piece, or else from the edge that is nearer to it; or their gradients. */
 INLINE void find_means(const Attention *w, Work *work, int adjoint) {
     const double *edges = w->edges + work->batch * (w->pieces + 1);

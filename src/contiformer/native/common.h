@@ -23,6 +23,12 @@ typedef float Pair __attribute__((vector_size(2 * LANES * sizeof(float)), aligne
 /* A loop whose turns do not depend on each other. */
 #define EACH(n, size) _Pragma("omp simd") for (long n = 0; n < (size); n++)
 
+/* Widths that are known in advance need no loop over the columns. */
+#define WITH_WIDTH(size, call)                                            \
+    if ((size) == LANES) { const long width = LANES; call; }              \
+    else if ((size) == 2 * LANES) { const long width = 2 * LANES; call; } \
+    else { const long width = (size); call; }
+
 INLINE float dot(long size, const float *a, const float *b) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)

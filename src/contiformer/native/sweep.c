@@ -286,10 +286,15 @@ INLINE void return_step(const Field *f, const Crossing *c, Work *work) {
     EACH_LANE(j, 0, d) lambda[j][l] += sum[j][l] + gx[j][l], kappa[j][l] += 0.5f * h[l] * gx[j][l];
 }
 
-/* Where the series of head h of a trajectory begins, among those of the keys or of the values. */
-INLINE long place(const Sweep *w, long row, long h) {
-    const long pieces = pieces_of(w), terms = 2 * (w->per_piece + 1);
-    return ((row / w->obs % w->batch * w->heads + h) * w->obs + row % w->obs) * pieces * terms * (w->width / w->heads);
+/* From rows [terms, width] of a piece to the series of its heads [heads, obs, pieces, terms, width / heads], or back. */
+INLINE void copy_heads(const long width, const Sweep *w, long row, long piece, float *rows, float *series, const int back) {
+    const long terms = 2 * (w->per_piece + 1), apart = w->obs * pieces_of(w) * terms * width;
+    series += row / w->obs % w->batch * w->heads * apart + (row % w->obs * pieces_of(w) + piece) * terms * width;
+    for (long h = 0; h < w->heads; h++, series += apart, rows += width)
+        for (long m = 0; m < terms; m++) {
+            float *one = rows + m * w->width, *other = series + m * width;
+            EACH(j, width) *(back ? one + j : other + j) = *(back ? other + j : one + j);
+        }
 }
 
 /* The basis of a piece: slopes are in time, the series in the variable of the piece. */
@@ -300,19 +305,17 @@ INLINE void scale_basis(const Sweep *w, const Way *way, long piece, long size, f
 
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
 INLINE void write_series(const Sweep *w, const Way *way, const float *table, float *sum) {
-    const long d = w->width, dk = d / w->heads, terms = 2 * (w->per_piece + 1), row = way->row;
+    const long d = w->width, terms = 2 * (w->per_piece + 1), row = way->row;
     const long pieces = pieces_of(w), rows = w->states * w->obs * w->batch;
     float *series = row < w->obs * w->batch ? w->key_series : w->value_series, scaled[terms * terms];
     const float *end = sum + (terms - 2) * d, *first = table + w->nodes * 2 * d, start = dot(d, first, first);
     for (long p = 0; p < pieces; p++, table += w->per_piece * 2 * d) {
         scale_basis(w, way, p, terms * terms / 2, scaled);
         multiply(terms, d, terms, (Matrix){scaled, terms, 1}, table, d, NULL, 0, sum, d);
+        WITH_WIDTH(d / w->heads, copy_heads(width, w, row, p, sum, series, 0))
         float last = 0;
+#pragma omp simd reduction(+ : last)
         for (long j = 0; j < d; j++) last += (fabsf(end[j]) + fabsf(end[d + j])) * (fabsf(end[j]) + fabsf(end[d + j]));
-        for (long h = 0; h < w->heads; h++) {
-            float *to = series + place(w, row, h) + p * terms * dk;
-            for (long m = 0; m < terms; m++) memcpy(to + m * dk, sum + m * d + h * dk, dk * sizeof(float));
-        }
         const float seen = (p + 1) * w->per_piece > way->stop, squares[] = {last, dot(terms * d, sum, sum), start};
         for (int k = 0; k < 3; k++) w->squares[(k * rows + row) * pieces + p] = seen ? squares[k] : 0;
     }
@@ -320,14 +323,10 @@ INLINE void write_series(const Sweep *w, const Way *way, const float *table, flo
 
 /* Its adjoint: gradients of values and slopes at the nodes from that of the series. */
 INLINE void read_gradient(const Sweep *w, const Way *way, float *g_table, float *g) {
-    const long d = w->width, dk = d / w->heads, terms = 2 * (w->per_piece + 1);
-    const float *g_series = way->row < w->obs * w->batch ? w->g_key_series : w->g_value_series;
-    float scaled[terms * terms];
+    const long d = w->width, terms = 2 * (w->per_piece + 1);
+    float *g_series = (float *)(way->row < w->obs * w->batch ? w->g_key_series : w->g_value_series), scaled[terms * terms];
     for (long p = 0; p < pieces_of(w); p++, g_table += w->per_piece * 2 * d) {
-        for (long h = 0; h < w->heads; h++) {
-            const float *from = g_series + place(w, way->row, h) + p * terms * dk;
-            for (long m = 0; m < terms; m++) memcpy(g + m * d + h * dk, from + m * dk, dk * sizeof(float));
-        }
+        WITH_WIDTH(d / w->heads, copy_heads(width, w, way->row, p, g, g_series, 1))
         scale_basis(w, way, p, terms * terms / 2, scaled);
         multiply(terms, d, terms, (Matrix){scaled, 1, terms}, g, d, g_table, d, g_table, d);
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeGuard, get_args
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -163,41 +163,43 @@ def stack_fields(fields: Sequence[nn.Module], dtype: torch.dtype) -> StackedFiel
     Equal fields of the paper's form are evaluated together, as one batched product with the fused affine maps.
     """
     parts = [list(f.heads) if type(f) is HeadwiseField and unhooked(f, f.heads) else [f] for f in fields]
-    plain = [f for part in parts for f in part if is_plain(f)]
-    same = len({(f.activation, f.norm is None) for f in plain}) == 1 and len({len(part) for part in parts}) == 1
-    if same and len(plain) == sum(map(len, parts)):
-        return fuse(plain, dtype)
+    flat = [f for part in parts for f in part if type(f) is ConcatField]
+    plain = [found for found in map(plain_parameters, flat) if found is not None]
+    kinds = {(f.activation, getattr(f.norm, "eps", None)) for f in flat}
+    if len({len(part) for part in parts}) == len(kinds) == 1 and len(plain) == sum(map(len, parts)):
+        return fuse(plain, *kinds.pop(), dtype)
     return lambda t, x: torch.stack([f(t, state) for f, state in zip(fields, x.unbind(), strict=True)])
 
 
-def is_plain(field: nn.Module) -> TypeGuard[ConcatField]:
-    """Whether a call of the field is its formula and nothing else: no subclass, no other layers in it, no hooks."""
-    if type(field) is not ConcatField:
-        return False
-    layers: list[nn.Module] = [field.inner, field.time, field.outer]
-    kinds: list[type[nn.Module]] = [nn.Linear] * 3
-    if field.norm is not None:
-        layers, kinds = [*layers, field.norm], [*kinds, nn.LayerNorm]
-    for layer, kind in zip(layers, kinds, strict=True):
+def plain_parameters(field: ConcatField) -> list[Tensor] | None:
+    """Weight and bias of each layer, or None unless a call of the field is its formula and nothing else.
+
+    That is no other layers in it, no hooks.
+    """
+    layers = [field.inner, field.time, field.outer, *([] if field.norm is None else [field.norm])]
+    found: list[Tensor] = []
+    for layer, kind in zip(layers, (nn.Linear, nn.Linear, nn.Linear, nn.LayerNorm)):
+        # without the search for attributes, which takes longer than the sums
         own = layer.__dict__.get("_parameters", {})
-        if type(layer) is not kind or own.get("weight") is None or own.get("bias") is None:
-            return False
-    return unhooked(field, *layers)
+        weight, bias = own.get("weight"), own.get("bias")
+        if type(layer) is not kind or weight is None or bias is None:
+            return None
+        found += (weight, bias)
+    return found if unhooked(field, *layers) else None
 
 
-def fuse(fields: Sequence[ConcatField], dtype: torch.dtype) -> FusedField:
+def fuse(plain: Sequence[list[Tensor]], activation: Activation, eps: float | None, dtype: torch.dtype) -> FusedField:
     """Several plain fields of one kind as one batched affine map, norm and activation."""
-    width, maps = fields[0].outer.weight.shape[0], []
-    for f in fields:
+    width, columns = plain[0][0].shape[0], []
+    for inner, inner_bias, time, time_bias, *_ in plain:
         # columns of the inner map: of the state, of time, and the constant
-        inner = torch.cat([f.inner.weight, f.time.weight, (f.inner.bias + f.time.bias)[:, None]], 1)
-        # one by one: a batched product of two small matrices wakes threads that take longer than the product
-        maps.append(torch.addmm(pad(f.outer.bias[None], (0, 0, width + 1, 0)), inner.mT, f.outer.weight.mT))
-    affine, norms = torch.stack(maps).to(dtype), [f.norm for f in fields if f.norm is not None]
-    if not norms:
-        return FusedField(affine, None, None, fields[0].activation)
+        columns += [inner, time, (inner_bias + time_bias)[:, None]]
+    maps = torch.cat(columns, 1).view(width, -1, width + 2).permute(1, 2, 0)
+    outer, bias = (torch.stack([parameters[n] for parameters in plain]) for n in (4, 5))
+    affine = (torch.bmm(maps, outer.mT) + pad(bias[:, None], (0, 0, width + 1, 0))).to(dtype)
+    if eps is None:
+        return FusedField(affine, None, None, activation)
     # LayerNorm removes the mean over channels: remove it from the map once instead of from every state
     affine = affine - affine.mean(-1, keepdim=True)
-    weights: list[Tensor] = [n.weight for n in norms]
-    norm = torch.stack([*weights, *(n.bias for n in norms)]).to(dtype).view(2, len(norms), 1, width)
-    return FusedField(affine, norm, norms[0].eps, fields[0].activation)
+    norm = torch.stack([parameters[n] for n in (6, 7) for parameters in plain]).to(dtype)
+    return FusedField(affine, norm.view(2, len(plain), 1, width), eps, activation)
