@@ -165,25 +165,29 @@ def test_every_public_method_is_documented_where_it_is_or_in_a_base_class():
     assert missing == []
 
 
+def public_classes() -> Iterator[tuple[str, type]]:
+    """Classes in the ``__all__`` of any package, and of modules whose names are public."""
+    packages = {".".join(path.relative_to(SOURCE.parent).parent.parts) for path in SOURCE.rglob("__init__.py")}
+    for module in sorted(packages | set(PUBLIC)):
+        found = import_module(module)
+        every = {f"{module}.{name}": getattr(found, name) for name in getattr(found, "__all__", ())}
+        yield from ((name, one) for name, one in every.items() if inspect.isclass(one))
+
+
 def documented() -> Iterator[tuple[str, object]]:
-    """Names on the site's reference pages, and the classes that users build models from."""
+    """Names on the site's reference pages."""
     for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
         for line in page.read_text(encoding="utf-8").splitlines():
             module, _, name = line.removeprefix("::: ").rpartition(".")
             # Spark and Ray need not be installed
             if line.startswith("::: ") and "integrations" not in module:
                 yield f"{module}.{name}", getattr(import_module(module), name)
-    for name in ("", ".backbones", ".data", ".data.synthetic", ".nn", ".paths"):
-        module = f"contiformer{name}"
-        found = import_module(module)
-        every = {f"{module}.{name}": getattr(found, name) for name in found.__all__}
-        yield from ((name, one) for name, one in every.items() if inspect.isclass(one))
 
 
-def test_documented_names_have_examples():
+def test_public_classes_and_documented_names_have_examples():
     """The tests run all docstring examples, so an example that is there is one that works."""
-    shown = dict(documented())
-    assert len(shown) > 40
+    shown = {**dict(documented()), **dict(public_classes())}
+    assert len(shown) > 90
     assert [name for name, found in shown.items() if ">>> " not in (found.__doc__ or "")] == []
 
 

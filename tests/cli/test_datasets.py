@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from contiformer.backbones import BACKBONES
 from contiformer.cli import main
 from contiformer.cli.datasets import app
-from contiformer.data.catalog import DATASETS, DatasetInfo, FileForm, Source
+from contiformer.data.catalog.registry import DATASETS, DatasetInfo, FileForm, Source
 from tests.data.catalog.test_download import Site, serving
 
 

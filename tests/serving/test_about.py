@@ -4,8 +4,8 @@ import pytest
 
 from contiformer import __version__
 from contiformer.data import DataError
-from contiformer.serving import load_models
 from contiformer.serving.messages import Health, ServerSchema
+from contiformer.serving.models import load_models
 
 
 def test_health(client):

@@ -78,11 +78,29 @@ class _ExitCodes:
 
 
 class Commands(_ExitCodes, TyperGroup):
-    """A program with several commands."""
+    """A program with several commands.
+
+    Example:
+        >>> import typer
+        >>> from contiformer.cli import Commands
+        >>> app = typer.Typer(cls=Commands, add_completion=False)
+    """
 
 
 class Program(_ExitCodes, TyperCommand):
-    """A program without commands."""
+    """A program without commands.
+
+    Example:
+        >>> import typer
+        >>> from contiformer.cli import Program
+        >>> app = typer.Typer(add_completion=False)
+        >>> @app.command(cls=Program)
+        ... def double(number: int) -> None:
+        ...     print(2 * number)
+        >>> app(["21"], standalone_mode=False)
+        42
+        0
+    """
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -55,6 +55,13 @@ class Estimator(Learner):
         scaling: "standard", by mean and standard deviation; "normal scores", by ranks, for skewed
             channels with outliers; "auto": by ranks where channels are missing at some points, as in clinical records.
         time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
+
+    Example:
+        >>> from contiformer import Interpolator
+        >>> from contiformer.estimators import Estimator
+        >>> model = Interpolator(window=2, members=3)
+        >>> isinstance(model, Estimator), model.time_origin
+        (True, 'first')
     """
 
     window: int = 3

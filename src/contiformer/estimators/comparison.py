@@ -53,7 +53,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outcome of :func:`compare`: ``print`` it, or see ``rows``, ``recommendation`` and ``plot``."""
+    """The outcome of :func:`compare`: ``print`` it, or see ``rows``, ``recommendation`` and ``plot``.
+
+    Example:
+        >>> from contiformer import compare
+        >>> X = [([0, 0.4, 1.0], [[n], [-n], [n]]) for n in range(-20, 20)]
+        >>> found = compare(X, range(-20, 20), task="regression", models=["rocket", "boosting"], folds=2)
+        >>> found.metric, found.series, len(found.rows)
+        ('rmse', 40, 2)
+    """
 
     task: str
     metric: str

@@ -41,6 +41,12 @@ class Learner(ABC):
         training: :class:`~contiformer.training.TrainingOptions`, such as ``TrainingOptions(max_epochs=50, seed=1)``;
             what they leave open has the estimator's defaults. In a grid search they are ``training__max_epochs`` etc.
         run_dir: folder for checkpoints, logs and the model; ``fit`` resumes from it. None: nothing is written.
+
+    Example:
+        >>> from contiformer.estimators import ESTIMATORS, Learner
+        >>> model = ESTIMATORS["Regressor"](d_model=16)
+        >>> isinstance(model, Learner), model.task_name, model.get_params()["d_model"]
+        (True, 'regression', 16)
     """
 
     backbone: str = "contiformer"

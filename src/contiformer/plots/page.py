@@ -18,6 +18,12 @@ class Entry:
         text: its lines.
         strong: shown in bold, for the best of its row.
         faint: shown in grey, for a missing number.
+
+    Example:
+        >>> from contiformer.plots import Entry, Sheet, sheet_to_html
+        >>> best = Entry("0.91", strong=True)
+        >>> "<b>0.91</b>" in sheet_to_html(Sheet("Accuracy", ("model", "mean"), ((Entry("S5"), best),)))
+        True
     """
 
     text: str
@@ -36,6 +42,12 @@ class Sheet:
         names: how many columns at the left are names; numbers follow.
         words: how many columns at the right are words.
         notes: sentences below.
+
+    Example:
+        >>> from contiformer.plots import Entry, Sheet
+        >>> sheet = Sheet("Accuracy", ("model", "mean"), ((Entry("S5"), Entry("0.91")),), notes=("Five seeds.",))
+        >>> [sheet.is_number(column) for column in range(2)]
+        [False, True]
     """
 
     title: str
@@ -52,7 +64,13 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading of the page (1), of a section (2) or below (3)."""
+    """A heading of the page (1), of a section (2) or below (3).
+
+    Example:
+        >>> from contiformer.plots import Heading, page_to_html
+        >>> '<h2 id="next-steps">' in page_to_html([Heading(2, "Next steps")])
+        True
+    """
 
     level: int
     text: str
@@ -60,7 +78,13 @@ class Heading:
 
 @dataclass(frozen=True)
 class Words:
-    """A paragraph, with a link at its end if there is one; text between backticks is code."""
+    """A paragraph, with a link at its end if there is one; text between backticks is code.
+
+    Example:
+        >>> from contiformer.plots import Words, page_to_html
+        >>> "<code>make test</code>" in page_to_html([Words("Run `make test`.")])
+        True
+    """
 
     text: str
     link: str | None = None
@@ -69,21 +93,39 @@ class Words:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings, one sentence each; the words before a colon are bold."""
+    """Findings, one sentence each; the words before a colon are bold.
+
+    Example:
+        >>> from contiformer.plots import Findings, page_to_html
+        >>> "<b>Speed:</b> twice as fast." in page_to_html([Findings(("Speed: twice as fast.",))])
+        True
+    """
 
     sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Headline figures: for each its name, the figure, and its interval or unit."""
+    """Headline figures: for each its name, the figure, and its interval or unit.
+
+    Example:
+        >>> from contiformer.plots import Figures, page_to_html
+        >>> "<b>0.87</b>" in page_to_html([Figures((("AUROC", "0.87", "0.85 to 0.89"),))])
+        True
+    """
 
     entries: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars: for each its name, its length and its text; ``strong`` is the name of one that stands out."""
+    """Horizontal bars: for each its name, its length and its text; ``strong`` is the name of one that stands out.
+
+    Example:
+        >>> from contiformer.plots import Bars, page_to_html
+        >>> "width:50.0%" in page_to_html([Bars("Speed", "ours", (("ours", 2.0, "2 s"), ("theirs", 1.0, "1 s")))])
+        True
+    """
 
     title: str
     strong: str
@@ -92,7 +134,15 @@ class Bars:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG or SVG file with its caption."""
+    """A PNG or SVG file with its caption.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from contiformer.plots import Picture, new_figure, page_to_html, save
+        >>> picture = Picture(save(new_figure(2, 1), Path("empty.png")), "An empty figure")
+        >>> "data:image/png;base64," in page_to_html([picture])
+        True
+    """
 
     path: Path
     caption: str
@@ -100,7 +150,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks that are folded until a reader asks for them."""
+    """Blocks that are folded until a reader asks for them.
+
+    Example:
+        >>> from contiformer.plots import Fold, Words, page_to_html
+        >>> "<summary>Details</summary>" in page_to_html([Fold("Details", (Words("All seeds."),))])
+        True
+    """
 
     summary: str
     blocks: tuple[Block, ...]

@@ -10,8 +10,5 @@ from contiformer.lazy import lazy_names
 if TYPE_CHECKING:
     from contiformer.serving.app import create_app
     from contiformer.serving.limits import Limits
-    from contiformer.serving.models import ServedModel, load_models
 
-__getattr__, __all__ = lazy_names(
-    __name__, {"app": ["create_app"], "limits": ["Limits"], "models": ["ServedModel", "load_models"]}
-)
+__getattr__, __all__ = lazy_names(__name__, {"app": ["create_app"], "limits": ["Limits"]})

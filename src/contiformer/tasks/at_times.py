@@ -95,6 +95,16 @@ class AtTimes(ValueTask, SeriesTask):
             channel's neighbouring observations and is told how far they are.
         ask: times of the target that a step asks for, at most; None: all of them.
         augmentation: of the training series: the fields of :class:`Augmentation`.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import AtTimes, InputOptions, Inputs
+        >>> inputs = Inputs(InputOptions(channels=1))
+        >>> task = AtTimes(make_backbone("contiformer", inputs.size, d_model=16), inputs, outputs=2)
+        >>> task(collate([Series.of([0, 1], [[1.0], [2.0]])]), torch.tensor([[0.2, 0.5, 3.0]])).shape
+        torch.Size([1, 3, 2, 1])
     """
 
     head: ValueHead

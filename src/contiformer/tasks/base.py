@@ -25,6 +25,23 @@ class Task(nn.Module):
     A subclass says what a batch costs (:meth:`loss_terms`), what the metrics need of a batch (:meth:`judge`), and what
     they are (:meth:`metrics`), computed once over everything that was judged, so that they do not depend on how series
     were batched. ``monitor`` is the metric to choose by.
+
+    Example:
+        >>> from torch import nn, tensor
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import Task
+        >>> class Constant(Task):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.level = nn.Parameter(tensor(0.0))
+        ...     def loss_terms(self, batch):
+        ...         return (batch.label - self.level).square().sum(), tensor(float(len(batch)))
+        ...     def judge(self, batch):
+        ...         return {"miss": batch.label - self.level}
+        ...     def metrics(self, judged):
+        ...         return {"loss": float((judged["miss"] ** 2).mean())}
+        >>> Constant().evaluate([collate([Series.of([0], [[1.0]], label=5.0)])])
+        {'loss': 25.0}
     """
 
     monitor: ClassVar[str] = "loss"
@@ -83,6 +100,15 @@ class SeriesTask(Task):
     Args:
         backbone: from a batch to states.
         inputs: assembles the input of the backbone from a batch.
+
+    Example:
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import InputOptions, Inputs, SeriesTask
+        >>> inputs = Inputs(InputOptions(channels=1))
+        >>> task = SeriesTask(make_backbone("contiformer", inputs.size, d_model=16), inputs)
+        >>> task.states(collate([Series.of([0, 1], [[1.0], [2.0]])])).shape
+        torch.Size([1, 2, 16])
     """
 
     def __init__(self, backbone: Backbone, inputs: Inputs) -> None:

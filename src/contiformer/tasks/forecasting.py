@@ -43,6 +43,16 @@ class Forecasting(AtTimes):
             linear forecast depends on where in them the window ends.
         calendar: the backbone is told where in the seasons each row is: sine and cosine of each as channels behind the
             others, ``2 · len(seasons)`` more than the series have.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, collate
+        >>> from contiformer.tasks import Forecasting, InputOptions, Inputs
+        >>> inputs = Inputs(InputOptions(channels=1))
+        >>> task = Forecasting(make_backbone("contiformer", inputs.size, d_model=16), inputs, outputs=1, reach=1.0)
+        >>> task(collate([Series.of([0, 1], [[1.0], [2.0]])]), torch.tensor([[1.5, 2.0]])).shape
+        torch.Size([1, 2, 1, 1])
     """
 
     def __init__(

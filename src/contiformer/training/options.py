@@ -165,6 +165,18 @@ class TrainingOutcome:
         resumed: rounds that were done before.
         interrupted: the user stopped it.
         messages: what a user should know, such as a damaged checkpoint.
+
+    Example:
+        >>> from contiformer.backbones import make_backbone
+        >>> from contiformer.data import Series, SeriesSet
+        >>> from contiformer.tasks import InputOptions, Inputs, Regression
+        >>> from contiformer.training import TrainingOptions, train
+        >>> data = SeriesSet([Series.of([0, 1], [[n], [-n]], label=n) for n in range(8)])
+        >>> inputs = Inputs(InputOptions(channels=1))
+        >>> task = Regression(make_backbone("contiformer", inputs.size, d_model=16), inputs)
+        >>> outcome = train(task, data, data, TrainingOptions(max_epochs=2, verbose=0))
+        >>> len(outcome.history), outcome.interrupted
+        (2, False)
     """
 
     history: list[dict[str, float]]

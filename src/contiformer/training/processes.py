@@ -40,7 +40,13 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") i
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user stopped the training; what was reached until then is in the run folder."""
+    """The user stopped the training; what was reached until then is in the run folder.
+
+    Example:
+        >>> from contiformer.training import Interrupted
+        >>> issubclass(Interrupted, KeyboardInterrupt), issubclass(Interrupted, Exception)
+        (True, False)
+    """
 
 
 class Halt(BaseException):

@@ -12,7 +12,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "events": ("EVENT_FOLDS", "check_fold", "load_events", "observation_windows"),
     "forecasting": ("PAPER_LENGTHS", "borders", "load_forecasting", "windows"),
     "irregular": ("load_irregular",),
-    "registry": ("DATASETS", "DatasetInfo", "FileForm", "Source", "dataset_info"),
+    "registry": ("DATASETS", "DatasetInfo", "dataset_info"),
     "storage": ("ENVIRONMENT_VARIABLE", "data_folders", "find_file", "locate", "missing_data", "presence"),
     "uea": ("UEA_NAMES", "drop_points", "load_uea"),
 }

@@ -59,6 +59,12 @@ class DatasetInfo:
         by_hand: how to get it where there is no direct download.
         loader: ``module:function``, imported when it is used.
         options: arguments of the loader for a first look at the data.
+
+    Example:
+        >>> from contiformer.data.catalog import dataset_info
+        >>> info = dataset_info("libras")
+        >>> info.name, info.task, info.sizes_text()
+        ('Libras', 'classification', 'train 180, test 180, length 45, channels 2, classes 15')
     """
 
     name: str

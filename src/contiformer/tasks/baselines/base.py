@@ -23,7 +23,16 @@ BATCH = 128
 
 
 class DirectTask(Task):
-    """A task that is fitted at once, without gradients; what it learns is kept in buffers, saved like any weights."""
+    """A task that is fitted at once, without gradients; what it learns is kept in buffers, saved like any weights.
+
+    Example:
+        >>> from contiformer.data import Series, SeriesSet
+        >>> from contiformer.tasks.baselines import make_baseline
+        >>> data = SeriesSet([Series.of([0, 1], [[n], [-n]], label=n) for n in (-2.0, -1.0, 1.0, 2.0)])
+        >>> task = make_baseline("boosting", channels=1)
+        >>> sorted(task.fit(data, data, refit=False, seed=0))
+        ['mae', 'mse', 'r2', 'rmse']
+    """
 
     #: The tasks of estimators that it does, and the fields of their description of the task that it takes.
     tasks: ClassVar[frozenset[str]]

@@ -30,6 +30,16 @@ class Memory:
     Attributes:
         rows: tensors [B, L, ...], one row for each event.
         whole: data of the whole batch, which do not belong to a row.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.data import EventScaling, EventSequence, EventSet, collate_events
+        >>> from contiformer.tasks.events import build_model
+        >>> data = EventSet([EventSequence.of([0, 1, 3], [0, 1, 0])])
+        >>> model = build_model("poisson", "auto", EventScaling.fit(data), {})
+        >>> memory = model.remember(collate_events(data))
+        >>> model.rates(memory.cut(slice(1, 2)), torch.tensor([[[0.0, 0.5]]])).shape
+        torch.Size([1, 1, 2, 2])
     """
 
     rows: dict[str, Tensor]
@@ -83,7 +93,18 @@ class Intensity(nn.Module, ABC):
 
 
 class IntensityModel(Intensity):
-    """A marked temporal point process: an :class:`Intensity` with the memory that it is read from."""
+    """A marked temporal point process: an :class:`Intensity` with the memory that it is read from.
+
+    Example:
+        >>> import torch
+        >>> from contiformer.data import EventScaling, EventSequence, EventSet, collate_events
+        >>> from contiformer.tasks.events import build_model
+        >>> data = EventSet([EventSequence.of([0, 1, 3], [0, 1, 0])])
+        >>> model = build_model("poisson", "auto", EventScaling.fit(data), {})
+        >>> memory = model.remember(collate_events(data))
+        >>> model.total(memory, torch.zeros(1, 3, 1)).flatten().tolist()
+        [1.0, 1.0, 1.0]
+    """
 
     #: Pieces of the wait that prediction integrates over before it looks whether more are needed.
     pieces_at_once: int = 1000

@@ -25,6 +25,15 @@ class IntegralRule:
             with ``nodes`` points in each interval between events; "monte carlo": the mean over ``nodes`` points drawn
             evenly from the interval, as in the paper.
         nodes: points in each interval.
+
+    Example:
+        >>> from contiformer.data import EventScaling, EventSequence, EventSet, collate_events
+        >>> from contiformer.tasks.events import IntegralRule, build_model, intervals, log_likelihood
+        >>> data = EventSet([EventSequence.of([0, 1, 3], [0, 1, 0])])
+        >>> model = build_model("poisson", "auto", EventScaling.fit(data), {})
+        >>> scored = intervals(model, collate_events(data))
+        >>> log_likelihood(model, scored, IntegralRule("gauss", nodes=4))  # -log 2 - wait
+        tensor([[-1.6931, -2.6931]], grad_fn=<WhereBackward0>)
     """
 
     name: RuleName = "closed"
@@ -55,6 +64,15 @@ class Intervals:
     """From each event to the next: the history, the wait, and the type of the next event.
 
     The first event of a sequence is given and not scored, so L events have L - 1 intervals.
+
+    Example:
+        >>> from contiformer.data import EventScaling, EventSequence, EventSet, collate_events
+        >>> from contiformer.tasks.events import build_model, intervals
+        >>> data = EventSet([EventSequence.of([0, 1, 3], [0, 1, 0])])
+        >>> model = build_model("poisson", "auto", EventScaling.fit(data), {})
+        >>> scored = intervals(model, collate_events(data))
+        >>> scored.wait.tolist(), scored.kind.tolist()
+        ([[1.0, 2.0]], [[1, 0]])
     """
 
     memory: Memory

@@ -55,6 +55,15 @@ class NextEvent:
         kinds: ``λ_k / λ`` at the expected time, the paper's rule.
         mixture: the probability of each type over all waits, ``∫ λ_k(s) / λ(s) p(s) ds / ∫ p(s) ds``, where asked for.
         median: the median wait, given that there is a next event, to three digits, where asked for.
+
+    Example:
+        >>> from contiformer.data import EventScaling, EventSequence, EventSet, collate_events
+        >>> from contiformer.tasks.events import build_model, expect
+        >>> data = EventSet([EventSequence.of([0, 1, 3], [0, 1, 0])])
+        >>> model = build_model("poisson", "auto", EventScaling.fit(data), {})
+        >>> said = expect(model, model.remember(collate_events(data)), median=True)
+        >>> [[round(wait, 2) for wait in row] for row in (said.mean[0].tolist(), said.median[0].tolist())]
+        [[1.0, 1.0, 1.0], [0.69, 0.69, 0.69]]
     """
 
     mean: PerEvent

@@ -22,6 +22,15 @@ class EventTask(Task):
     over all events but the first of each sequence, divided by their number; ``t̂_i`` is the expected time given what
     came before. Times are in mean waits, ``unit`` is a mean wait in the data's time, and ``time_weight`` and
     ``type_weight`` are ``α_1`` and ``α_2``.
+
+    Example:
+        >>> from contiformer.data import EventScaling, EventSequence, EventSet, collate_events
+        >>> from contiformer.tasks.events import EventTask, build_model
+        >>> data = EventSet([EventSequence.of([0, 1, 3], [0, 1, 0])])
+        >>> model = build_model("poisson", "auto", EventScaling.fit(data), {})
+        >>> task = EventTask(model, unit=EventScaling.fit(data).unit)
+        >>> round(task.evaluate([collate_events(data)])["rmse"], 3)
+        1.061
     """
 
     monitor: ClassVar[str] = "nll"
