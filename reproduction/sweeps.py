@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def _difference(one: Spread) -> str:
 def draw_sweeps(rows: Sequence[dict[str, Any]], sweeps: Sweeps, path: Path) -> Path:
     """Error against the value of each sweep, mean over seeds, with a band of one standard error."""
     shown = _places(rows)
-    figure = new_figure(4.2 * len(sweeps), 3.4 * len(shown) + 0.5)
+    figure = new_figure(2.7 * len(sweeps), 2.5 * len(shown) + 0.5)
     panels = figure.subplots(len(shown), len(sweeps), squeeze=False)
     for line, where in zip(panels, shown, strict=True):
         for panel, (name, sweep) in zip(line, sweeps.items(), strict=True):
@@ -197,8 +198,10 @@ def draw_sweeps(rows: Sequence[dict[str, Any]], sweeps: Sweeps, path: Path) -> P
                 panel.fill_between(
                     list(sweep.values), mean - error, mean + error, color=colour, alpha=0.18, linewidth=0
                 )
-            panel.set_xlabel(sweep.axis)
-            panel.set_title(f"{' '.join(where)}: {sweep.title}", fontsize=9)
+            panel.set_xlabel(fill(sweep.axis, 30), fontsize=9)
+            panel.set_title(sweep.title, fontsize=9)
+            panel.tick_params(labelsize=8)
+        line[0].set_ylabel("\n".join(where), fontsize=10)
     named: dict[str, Any] = {}
     for panel in panels.flat:
         named |= {label: handle for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)}
