@@ -28,14 +28,16 @@ def accuracy() -> str:
     cases: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         cases.setdefault((row["case"], row["protocol"]), []).append(row)
-    lines = ["| case | protocol | metrics | seeds | commit |", "|---|---|---|---|---|"]
+    lines = ["| case | protocol | result | further metrics | seeds | commit |", "|---|---|---|---|---:|---|"]
     for (case, protocol), runs in sorted(cases.items()):
         metrics = [run["metrics"] for run in runs]
         commits = " ".join(dict.fromkeys(run["machine"]["commit"][:7] for run in runs))
-        shown = ", ".join(
-            f"{name} {_spread([one[name] for one in metrics])}" for name in metrics[0] if name != "seconds"
-        )
-        lines.append(f"| {case} | {protocol} | {shown} | {len(metrics)} | {commits} |")
+        names = [name for name in metrics[0] if name != "seconds"]
+        # the metric that the case is judged by is the first, but for risks
+        main = next((name for name in names if name == "auroc"), names[0])
+        said = {name: f"{name.replace('_', ' ')} {_spread([one[name] for one in metrics])}" for name in names}
+        further = "<br>".join(said[name] for name in names if name != main)
+        lines.append(f"| {case} | {protocol} | {said[main]} | {further} | {len(metrics)} | {commits} |")
     return "\n".join(lines)
 
 
@@ -115,7 +117,8 @@ def board(name: str) -> str:
     """Tables of a board: published figures, the practitioner's line and our cells so far."""
     one = experiments.get(f"board-{name}")
     results = Results.read(one, "honest", Store(RESULTS))
-    # without a cell of ours there is nothing to compare
-    sheets = one.sheets(results) if one.sheets is not None and results.rows else []
-    done = f"{len(results.rows)} of {len(results.cells)} cells are run."
+    if not results.rows:
+        return f"Not run yet: `python -m reproduction boards {name}` does."
+    sheets = one.sheets(results) if one.sheets is not None else []
+    done = f"Run so far: {len(results.rows)} of {len(results.cells)} cells."
     return "\n\n".join([*(sheet_to_markdown(sheet) for sheet in sheets), f"{done} {one.note}"])

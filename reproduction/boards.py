@@ -125,7 +125,7 @@ CLINICAL = Experiment(
     repeats=True,
     sheets=by_method,
     note=(
-        "Not like with like: our models and the practitioner's line read the raw records with static columns, the "
+        "Inputs differ: our models and the practitioner's line read the raw records with static columns, the "
         "published ones a preprocessed form of 36 variables whose static vector is wrong for 279 records. The options "
         "of contiformer:mortality were chosen by folds of set A, whose records are in all five splits of P12. With the "
         "defaults of `Classifier` networks are averaged with boosted trees (`summaries='boosted'`); "
