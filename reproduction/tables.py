@@ -26,7 +26,7 @@ _BETTER = {"max": "higher is better", "min": "lower is better"}
 _RANK = Metric("rank", "rank", "min", ".2f")
 _NONE = Entry(NOTHING, faint=True)
 _SELECTION_NOTE = (
-    "Left: the best test epoch against the last epoch of the same training, which nobody chose. Right: the paper's "
+    "Left: the best test epoch against the last epoch of the same training, kept without choice. Right: the paper's "
     "protocol against the honest one, only repeats that were run under both; where a set has no validation part (UEA), "
     "the honest one also learns from less, as it keeps some training data for choosing. A gain below 0 is a loss."
 )
