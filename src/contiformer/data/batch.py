@@ -25,7 +25,7 @@ class _Padded:
         return self.times.shape[0]
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
-        """On another device. Times become float32 on one that has no float64 (mps)."""
+        """Copy to a device. Times become float32 on one that has no float64 (mps)."""
         no_double = torch.device(device).type == "mps"
 
         def move(tensor: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class _Padded:
         return self._map(move)
 
     def pin_memory(self) -> Self:
-        """In page-locked memory, as a DataLoader with ``pin_memory=True`` asks for."""
+        """Copy to page-locked memory, as a DataLoader with ``pin_memory=True`` asks for."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Self:

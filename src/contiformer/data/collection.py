@@ -133,7 +133,7 @@ class Collection(ABC, Generic[T]):
         return [item.label for item in self]
 
     def select(self, which: Iterable[int] | NDArray[Any]) -> Self:
-        """The items at these positions, in this order."""
+        """Select items by position, in this order."""
         index = np.asarray(which if isinstance(which, np.ndarray) else list(which))
         index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
         if index.size and not -len(self) <= index.min() <= index.max() < len(self):
@@ -145,17 +145,17 @@ class Collection(ABC, Generic[T]):
         return self._like([self._items[int(i)] for i in index])
 
     def map(self, change: Callable[[T], T]) -> Self:
-        """Every item changed; at once in memory, and on reading otherwise."""
+        """Apply a function to every item: now if the set is in memory, when it is read otherwise."""
         if self.lazy:
             return self._like(LazyItems(self.lengths, partial(_changed, self._items, change), self.blocks))
         return self._like([change(item) for item in self])
 
     def in_memory(self) -> Self:
-        """The same set, read whole."""
+        """Read the whole set into memory."""
         return self._like(list(self)) if self.lazy else self
 
     def split(self, *shares: float, seed: int = 0, stratify: bool = False) -> tuple[Self, ...]:
-        """Random parts of the given shares, which add up to 1; with ``stratify`` each has its share of every label.
+        """Split at random by shares that add up to 1; with ``stratify`` each part has its share of every label.
 
         Example:
             >>> from contiformer.data import Series, SeriesSet
@@ -177,7 +177,7 @@ class Collection(ABC, Generic[T]):
         return tuple(self.select(np.sort(part)) for part in parts)
 
     def k_fold(self, k: int, *, seed: int = 0, stratify: bool = False) -> list[tuple[Self, Self]]:
-        """``k`` pairs (rest, fold): each item is in one fold; folds differ in size by one at most, also by label."""
+        """``k`` pairs (training, fold): each item is in one fold; fold sizes differ by one at most, also by label."""
         if not 2 <= k <= len(self):
             problem = f"{len(self)} items cannot make {k} folds"
             raise DataError(problem, remedy="pass k between 2 and the number of items")
@@ -199,7 +199,7 @@ class Collection(ABC, Generic[T]):
         return order[by_label], codes[by_label]
 
     def with_ids(self, ids: Iterable[Hashable]) -> Self:
-        """The items with these names, in this order."""
+        """Select items by id, in this order."""
         place = {name: i for i, name in enumerate(self.ids)}
         wanted = list(ids)
         if len(place) < len(self):

@@ -80,7 +80,7 @@ class EventSequence:
     __hash__ = None  # type: ignore[assignment]
 
     def events(self, which: slice | NDArray[Any]) -> EventSequence:
-        """Some of the events."""
+        """Select events by slice or position."""
         extra = None if self.features is None else self.features[which]
         return EventSequence(self.times[which], self.types[which], extra, self.label, self.id)
 

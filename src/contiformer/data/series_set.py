@@ -119,7 +119,7 @@ class SeriesSet(Collection[Series]):
         return type(self)(items, schema=self.schema, notes=self.notes)
 
     def described(self, schema: Schema) -> Self:
-        """The same series under another description."""
+        """The same series with another schema."""
         return type(self)(self._items, schema=schema, notes=self.notes)
 
     @property

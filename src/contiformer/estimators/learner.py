@@ -138,7 +138,7 @@ class Learner(ABC):
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def training_options(self) -> TrainingOptions:
-        """All options, with the defaults of the estimator and, once fitted, those for its training data."""
+        """All training options: those set, the estimator's defaults and, once fitted, those for its data."""
         found = getattr(self, "config_", {}).get("training_defaults", {})
         return (self.training or TrainingOptions()).with_defaults(**{**self.training_defaults, **found})
 
@@ -177,11 +177,11 @@ class Learner(ABC):
         """Sums that the metrics of labelled data are computed from: a row for each series; one or all members."""
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """All metrics on data with answers."""
+        """Compute all metrics on labelled data."""
         return self.scores(self.judged(X, y))
 
     def scores(self, judged: Sequence[Judged], rows: NDArray[np.int64] | None = None) -> dict[str, float]:
-        """The metrics over what was judged, or over some of its rows: the mean of the members' own."""
+        """Metrics from the sums of :meth:`judged`, or from some of its rows; the mean over members."""
         some = [one if rows is None else {name: x[rows] for name, x in one.items()} for one in judged]
         found = [self.tasks_[0].metrics(one) for one in some]
         return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
@@ -235,7 +235,7 @@ class Learner(ABC):
         return self.outcomes_[0].history if self.outcomes_ else []
 
     def require_complete(self) -> Self:
-        """This model, if its training came to its end.
+        """Return this model, or raise if its training was stopped.
 
         Raises:
             KeyboardInterrupt: it was stopped, by Ctrl-C or SIGTERM.
@@ -261,7 +261,7 @@ class Learner(ABC):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit, or load a saved one")
 
     def to(self, device: str) -> Self:
-        """Move the model; input is moved with it."""
+        """Move the model to a device; inputs follow."""
         self._check_fitted()
         for task in self.tasks_:
             task.to(device)

@@ -26,7 +26,7 @@ def score(
     block_rows: int = BLOCK_ROWS,
     **columns: Any,
 ) -> Any:
-    """The predictions for all series of a Ray Dataset, in another with the columns of ``contiformer predict``.
+    """Predict for all series of a Ray Dataset; returns one with the columns of ``contiformer predict``.
 
     Series are divided into groups by a hash of their ids, so that none is divided, and each group is one task. A worker
     process loads the run once, from a path that all workers see. Nothing is computed before Ray needs the result.

@@ -28,7 +28,7 @@ def score(
     block_rows: int = BLOCK_ROWS,
     **columns: Any,
 ) -> Any:
-    """The predictions for all series of a Spark DataFrame, in another with the columns of ``contiformer predict``.
+    """Predict for all series of a Spark DataFrame; returns one with the columns of ``contiformer predict``.
 
     Rows are brought together by id, so that no series is divided, and scored in blocks of series. A worker process
     loads the run once, from a path that all workers see. Nothing is computed before Spark needs the result.

@@ -37,7 +37,7 @@ def create_app(
     """The HTTP API of the models in these run folders, as an ASGI application.
 
     Args:
-        runs: folders that ``save`` or ``contiformer train`` wrote; a model is called as its folder.
+        runs: folders that ``save`` or ``contiformer train`` wrote; a model has the name of its folder.
         data: series or sequences for the explorer page, by the name of the model.
         token: demanded of every request but ``/health``, see :class:`~contiformer.serving.guards.Guarded`.
         limits: of requests.
