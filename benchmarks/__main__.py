@@ -69,7 +69,8 @@ def attention(
 ) -> None:
     """Training and inference of continuous attention, against torch's transformer layer and the paper's algorithm.
 
-    Ratios are taken within one run, the contenders in turn. Then: growth of time and memory with the length.
+    Ratios are taken within one run, the contenders in turn. Growth of time
+    and memory with the length follows.
     """
     from benchmarks import attention as benchmark
     from benchmarks import report
@@ -119,7 +120,8 @@ def backbones(
 ) -> None:
     """A training epoch of ContiFormer and its rivals relative to S5's, their memory, weights and accuracy.
 
-    No points are dropped; everything is as Classifier(backbone=...) trains it. The contenders take turns.
+    No points are dropped; everything is as Classifier(backbone=...) trains it.
+    The contenders take turns.
     """
     from benchmarks import backbones as benchmark
 
@@ -181,8 +183,8 @@ def serving(
 ) -> None:
     r"""Load on `contiformer serve` from 1, 8 and 64 clients on this machine, beside direct calls: four minutes.
 
-    Clients and server share the processors. Exit code 1 when a request fails. Needs the extra: pip install
-    'contiformer\[serve]'.
+    Clients and server share the processors. Exit code 1 when a request fails.
+    Needs the extra: pip install 'contiformer\[serve]'.
     """
     from benchmarks import serving as benchmark
 
@@ -204,7 +206,8 @@ def accuracy(
 ) -> None:
     """Test accuracy of the estimators without tuning: minutes for each case.
 
-    Runs that are in accuracy.json already are not repeated, so that you can stop and go on.
+    Runs that are in accuracy.json already are not repeated, so that you can
+    stop and go on.
     """
     from benchmarks import accuracy as benchmark
 

@@ -90,23 +90,28 @@ def reproduce(
         typer.Option(metavar="FILE,FILE", help="With report: Markdown files whose marked tables are written anew."),
     ] = None,
     verbose: Annotated[int, typer.Option(min=0, max=1, help="1: show each training.")] = 0,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Folder of the results.")] = RESULTS,
+    output: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder of the results.", show_default="reproduction/results")
+    ] = RESULTS,
     worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
 ) -> None:
     """Run a table or a figure of the paper, cell by cell; finished cells are never run again.
 
-    [bold]list[/bold] shows all of them with their state here, [bold]report[/bold] writes one page with our numbers
-    beside the paper's, [bold]quick[/bold] runs a sample of all kinds in minutes and fails if a number is out of range,
-    [bold]publish[/bold] merges finished cells into the CSV tables, [bold]boards[/bold] NAME runs a board of real data,
-    and without a name shows them all. Stop at any time: at most the running cell is lost.
+    Stop at any time: at most the running cell is lost.
+
+      [bold]list[/bold]         show all of them with their state
+      [bold]report[/bold]       write one page with our numbers beside the paper's
+      [bold]quick[/bold]        run a sample of all kinds; fails if a number is out of range
+      [bold]publish[/bold]      merge finished cells into the CSV tables
+      [bold]boards NAME[/bold]  run a board of real data; without a name, show them all
 
     [bold]Examples[/bold]
 
       python -m reproduction list
-      python -m reproduction uea --datasets Libras,RacketSports --settings drop30 --jobs 2
+      python -m reproduction uea --datasets Libras --settings drop30 --jobs 2
       python -m reproduction uea --show --protocol both
       python -m reproduction report --docs docs/events.md
-      python -m reproduction boards clinical --datasets P12 --models contiformer,boosting --splits split1
+      python -m reproduction boards clinical --datasets P12 --models boosting
     """
     if budget not in get_args(Budget):
         raise typer.BadParameter(f"{budget!r} is neither full nor quick.", param_hint="--budget")

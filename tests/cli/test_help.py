@@ -1,12 +1,15 @@
 """Help of every command: it fits 80 columns, and nothing that must be typed is cut."""
 
 import inspect
+import re
 
 import click
 import pytest
 from typer.main import get_command
 
+from benchmarks import __main__ as benchmarks
 from contiformer.cli.main import app
+from reproduction import __main__ as reproduction
 from tests.cli.conftest import run
 
 
@@ -31,8 +34,16 @@ def test_help_fits_into_80_columns(monkeypatch, words):
     assert [name for name in typed if name not in result.stdout] == []
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+ALL = {
+    **COMMANDS,
+    **dict(commands(get_command(benchmarks.app), ("benchmarks",))),
+    **dict(commands(get_command(reproduction.app), ("reproduction",))),
+}
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_paragraphs_and_examples_are_not_broken_again(words):
     """Behind the first paragraph rich keeps the lines of the source, so they have to be short themselves."""
-    _, *rest = inspect.cleandoc(COMMANDS[words].help or "").split("\n\n")
-    assert [line for text in rest for line in text.splitlines() if len(line.replace("\\[", "[")) > 78] == []
+    _, *rest = inspect.cleandoc(ALL[words].help or "").split("\n\n")
+    shown = [re.sub(r"\[/?bold\]", "", line).replace("\\[", "[") for text in rest for line in text.splitlines()]
+    assert [line for line in shown if len(line) > 78] == []

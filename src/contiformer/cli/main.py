@@ -129,7 +129,7 @@ def train(
 ) -> None:
     """Train a model, and leave it in a run folder. Ctrl-C and a crash lose little: start the same command again.
 
-    A second start of a finished run only says so.
+    A run that is finished is not trained again.
 
     [bold]Examples[/bold]
 
@@ -319,6 +319,9 @@ def explain(
 ) -> None:
     """Contribution of each observation to the answer: log-odds of a class, a predicted number or value, or next events.
 
+    Occlusion, the default, hides each observation and measures how much the
+    answer changes. Gradients and attention are quicker.
+
     [bold]Examples[/bold]
 
       contiformer explain runs/mortality --input new.csv --output why.csv
@@ -403,7 +406,7 @@ def serve(
         LIMITS.deadline
     ),
 ) -> None:
-    r"""Predictions over HTTP: one process for any number of models, each called as its folder.
+    r"""Predictions over HTTP: one process for any number of models, each named after its folder.
 
     GET /schema lists models and columns, /openapi.json describes every endpoint,
     /metrics is for Prometheus. Needs the extra: pip install 'contiformer\[serve]'.
@@ -473,7 +476,9 @@ def report(
 
 @app.command()
 def doctor() -> None:
-    """Versions, threads, devices, memory, data and extras, and a self-test. Exit code 1 when something is broken.
+    """Versions, threads, devices, memory, data and extras, and a self-test.
+
+    The exit code is 1 when something is broken.
 
     [bold]Example[/bold]
 
@@ -485,6 +490,8 @@ def doctor() -> None:
 @app.command()
 def backbones(as_json: AsJson = False) -> None:
     """List backbones: capabilities, number of parameters (default size, 6 channels) and paper.
+
+    Use a name with --backbone, or as backbone= in Python.
 
     [bold]Example[/bold]
 
