@@ -96,6 +96,8 @@ def test_outputs_of_a_tutorial_are_shown(site):
 
 
 def test_commands_of_pages_are_run(site):
+    assert "wrote answers.csv: 300 rows" in (site / "start" / "first-model.html").read_text()
+    assert "mortality/report.html" in (site / "tutorials" / "icu-mortality.html").read_text()
     assert "largest difference from predict" in (site / "tutorials" / "deploying.html").read_text()
     assert "validation loss by epoch: [" in (site / "distributed.html").read_text()
 
