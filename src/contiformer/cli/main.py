@@ -320,7 +320,7 @@ def explain(
     """Contribution of each observation to the answer: log-odds of a class, a predicted number or value, or next events.
 
     Occlusion, the default, hides each observation and measures how much the
-    answer changes. Gradients and attention are quicker.
+    answer changes.
 
     [bold]Examples[/bold]
 
