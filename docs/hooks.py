@@ -23,6 +23,7 @@ os.environ["POLARS_TABLE_WIDTH"] = "160"
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 os.environ["REPOSITORY"] = str(_ROOT)
 _SHIM = "https://unpkg.com/iframe-worker/shim"
+_PLACE = re.compile(rf"{re.escape(_FOLDER.name)}/\w+/")
 _INLINE = re.compile(r"<code>[^<\n]*--[^<\n]*</code>")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -49,8 +50,10 @@ def _mathml(match: re.Match[str]) -> str:
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Replace LaTeX by MathML, and keep options of commands in one line."""
+    """Replace LaTeX by MathML, keep options of commands in one line, and leave out the folder that the page ran in."""
     os.chdir(_ROOT)
+    # commands print the folder that a page runs in
+    html = _PLACE.sub("", html)
     html = _INLINE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
     return _FORMULA.sub(_mathml, html)
 

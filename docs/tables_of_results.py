@@ -28,7 +28,7 @@ def accuracy() -> str:
     cases: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         cases.setdefault((row["case"], row["protocol"]), []).append(row)
-    lines = ["| case | protocol | result | further metrics | seeds | commit |", "|---|---|---|---|---:|---|"]
+    lines = ["| case | protocol | result | further metrics | seeds | commit |", "|---|---|---|---|---:|---:|"]
     for (case, protocol), runs in sorted(cases.items()):
         metrics = [run["metrics"] for run in runs]
         commits = " ".join(dict.fromkeys(run["machine"]["commit"][:7] for run in runs))
@@ -36,6 +36,7 @@ def accuracy() -> str:
         # the metric that the case is judged by is the first, but for risks
         main = next((name for name in names if name == "auroc"), names[0])
         said = {name: f"{name.replace('_', ' ')} {_spread([one[name] for one in metrics])}" for name in names}
+        said = {name: text.replace(" ", "&nbsp;") for name, text in said.items()}
         further = "<br>".join(said[name] for name in names if name != main)
         lines.append(f"| {case} | {protocol} | {said[main]} | {further} | {len(metrics)} | {commits} |")
     return "\n".join(lines)
