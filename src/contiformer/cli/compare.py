@@ -64,4 +64,4 @@ def compare(data: str, task: str, models: str | None, as_json: bool, output: Pat
     Console(highlight=False).print(found.table())
     typer.echo(found.recommendation())
     if found.left_out:
-        typer.echo(f"Not compared, for want of time: {', '.join(found.left_out)}.")
+        typer.echo(f"Left out by the time budget: {', '.join(found.left_out)}.")

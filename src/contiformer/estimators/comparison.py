@@ -141,7 +141,7 @@ class Comparison:
         console = Console(width=140, highlight=False)
         with console.capture() as found:
             console.print(self.table())
-        late = f"\nNot compared, for want of time: {', '.join(self.left_out)}." if self.left_out else ""
+        late = f"\nLeft out by the time budget: {', '.join(self.left_out)}." if self.left_out else ""
         return f"{found.get()}\n{self.recommendation()}{late}"
 
 

@@ -149,7 +149,7 @@ class ValueEstimator(Estimator):
 
         if quantiles is not None:
             if return_std:
-                raise ValueError("return_std and quantiles are two questions: ask one at a time")
+                raise ValueError("return_std and quantiles exclude each other: pass one of them")
             columns = [f"{name}_q{level:g}" for name in names for level in quantiles]
             levels = [one.quantiles[:, which] for one in said if one.quantiles is not None]
             return out([one.reshape(len(one), -1) for one in levels], columns)
