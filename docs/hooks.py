@@ -24,6 +24,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 os.environ["REPOSITORY"] = str(_ROOT)
 _SHIM = "https://unpkg.com/iframe-worker/shim"
 _PLACE = re.compile(rf"{re.escape(_FOLDER.name)}/\w+/")
+_OBJECT = re.compile(r'(?<=class="doc doc-object-name )([\w-]+">)([\w.]+)')
 _INLINE = re.compile(r"<code>[^<\n]*--[^<\n]*</code>")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -54,6 +55,8 @@ def on_page_content(html: str, **_: object) -> str:
     os.chdir(_ROOT)
     # commands print the folder that a page runs in
     html = _PLACE.sub("", html)
+    # on a phone names break behind a dot
+    html = _OBJECT.sub(lambda name: name[1] + name[2].replace(".", ".<wbr>"), html)
     html = _INLINE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
     return _FORMULA.sub(_mathml, html)
 

@@ -31,12 +31,12 @@ def accuracy() -> str:
     lines = ["| case | protocol | result | further metrics | seeds | commit |", "|---|---|---|---|---:|---:|"]
     for (case, protocol), runs in sorted(cases.items()):
         metrics = [run["metrics"] for run in runs]
-        commits = " ".join(dict.fromkeys(run["machine"]["commit"][:7] for run in runs))
+        commits = "<br>".join(dict.fromkeys(run["machine"]["commit"][:7] for run in runs))
         names = [name for name in metrics[0] if name != "seconds"]
         # the metric that the case is judged by is the first, but for risks
         main = next((name for name in names if name == "auroc"), names[0])
-        said = {name: f"{name.replace('_', ' ')} {_spread([one[name] for one in metrics])}" for name in names}
-        said = {name: text.replace(" ", "&nbsp;") for name, text in said.items()}
+        values = {name: _spread([one[name] for one in metrics]).replace(" ", "&nbsp;") for name in names}
+        said = {name: f"{name.replace('_', ' ')} {value}" for name, value in values.items()}
         further = "<br>".join(said[name] for name in names if name != main)
         lines.append(f"| {case} | {protocol} | {said[main]} | {further} | {len(metrics)} | {commits} |")
     return "\n".join(lines)

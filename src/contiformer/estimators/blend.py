@@ -244,11 +244,11 @@ class Blend:
         return {"task": self.task, "folds": self.folds, "seed": self.seed, **weights}
 
     def explain(self, *_: Any, **__: Any) -> NoReturn:
-        """Not of a blend: explain its members, ``blend.fitted_[0].explain(X)``."""
+        """Not available for a blend: explain its members, ``blend.fitted_[0].explain(X)``."""
         raise ValueError("a Blend has no explanation of its own: explain its members, in member0 and so on")
 
     def export(self, *_: Any, **__: Any) -> NoReturn:
-        """Not of a blend: export its members, ``blend.fitted_[0].export(path)``."""
+        """Not available for a blend: export its members, ``blend.fitted_[0].export(path)``."""
         raise ValueError("a Blend is no single graph: export its members, in member0 and so on")
 
     def _check_fitted(self) -> None:
@@ -296,7 +296,7 @@ class Blend:
         return [{"miss": said[:, 0] - labels, "label": labels}]
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
-        """All metrics on data with answers."""
+        """Compute all metrics on labelled data."""
         return self.fitted_[0].scores(self.judged(X, y))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
