@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -127,3 +128,23 @@ def test_the_listing_is_included_from_the_source(site):
     text = (site / "theory" / "listing.html").read_text()
     assert [name for name in names if name not in text] == []
     assert "--8" not in text
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here")
+@pytest.mark.parametrize("width", [1440, 390])
+def test_search_works_without_a_server(site, width):
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.set_default_timeout(60_000)
+        wrong = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("requestfailed", lambda request: wrong.append(request.url))
+        page.goto((site / "tutorials" / "deploying.html").as_uri())
+        page.locator(".md-search__input" if width > 1000 else "label.md-header__button[for=__search]").click()
+        page.keyboard.type("calibration")
+        page.locator(".md-search-result__link").first.click()
+        page.wait_for_url("**/howto/uncertainty.html*")
+        browser.close()
+    assert wrong == []
