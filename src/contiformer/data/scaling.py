@@ -80,7 +80,7 @@ class Scaling:
         law: ScalingLaw = "standard",
         limit: float | None = None,
     ) -> Scaling:
-        """Statistics of the training series."""
+        """Compute the statistics of the training series."""
         if law not in get_args(ScalingLaw):
             raise DataError(f"law={law!r} is unknown", remedy="pass 'standard' or 'normal scores'")
         if origin not in ("first", "global"):
@@ -131,11 +131,11 @@ class Scaling:
         return self.start if self.origin == "global" or not len(series) else float(series.times[0])
 
     def times(self, times: NDArray[np.float64], series: Series) -> NDArray[np.float64]:
-        """Any times of this series in scaled units."""
+        """Scale any times of a series."""
         return (np.asarray(times, np.float64) - self.origin_of(series)) / self.unit
 
     def apply_to(self, series: Series) -> Series:
-        """One series, scaled."""
+        """Scale one series."""
         values, static, targets = series.values, series.static, series.target_values
         given = (series.channels, 0 if static is None else len(static), 0 if targets is None else targets.shape[1])
         known = (len(self.mean), len(self.static_mean), len(self.target_mean))
@@ -159,7 +159,7 @@ class Scaling:
         return scaled if self.limit is None else np.clip(scaled, -self.limit, self.limit)
 
     def apply(self, data: SeriesSet) -> SeriesSet:
-        """All series, scaled; times are no dates any more, and values have no units."""
+        """Scale all series; the result has numbers for dates, and no units."""
         if data.channels != self.channels:
             problem = f"the data have the channels {data.channels}, the scaling was fitted on {self.channels}"
             raise DataError(problem, remedy="give the same channels in the same order")
@@ -168,7 +168,7 @@ class Scaling:
         )
 
     def undo_values(self, values: NDArray[Any]) -> NDArray[Any]:
-        """[..., C] back in the units of the data."""
+        """Turn scaled values [..., C] back to the units of the data."""
         if self.scores:
             raise DataError(
                 "normal scores cannot be turned back into values", remedy="fit the scaling with law='standard'"
@@ -176,7 +176,7 @@ class Scaling:
         return _unscaled(values, self.mean, self.std)
 
     def undo_targets(self, values: NDArray[Any]) -> NDArray[Any]:
-        """[..., K] of the target back in its units."""
+        """Turn scaled targets [..., K] back to their units."""
         return _unscaled(values, self.target_mean, self.target_std)
 
     def to_dict(self) -> dict[str, Any]:
