@@ -479,10 +479,6 @@ def doctor() -> None:
     """Versions, threads, devices, memory, data and extras, and a self-test.
 
     The exit code is 1 when something is broken.
-
-    [bold]Example[/bold]
-
-      contiformer doctor
     """
     _run("doctor", {})
 
@@ -492,10 +488,6 @@ def backbones(as_json: AsJson = False) -> None:
     """List backbones: capabilities, number of parameters (default size, 6 channels) and paper.
 
     Use a name with --backbone, or as backbone= in Python.
-
-    [bold]Example[/bold]
-
-      contiformer train classification --data BasicMotions --backbone mtan
     """
     _run("backbones", locals())
 

@@ -57,11 +57,9 @@ class Estimator(Learner):
         time_origin: "first": the clock of a series starts with it; "global": all series share one clock.
 
     Example:
-        >>> from contiformer import Interpolator
-        >>> from contiformer.estimators import Estimator
-        >>> model = Interpolator(window=2, members=3)
-        >>> isinstance(model, Estimator), model.time_origin
-        (True, 'first')
+        >>> from contiformer.estimators import Estimator, Interpolator
+        >>> isinstance(Interpolator(window=2, members=3), Estimator)
+        True
     """
 
     window: int = 3
@@ -201,9 +199,8 @@ class Estimator(Learner):
             checked = self._validation_form(self.scaling_.apply(self._examples(self._prepare(validation))))
         for member in range(self.members):
             if checked is None:
-                training, held_out = self._parts(data, member)
-                training = self.scaling_.apply(training)
-                judged = self._validation_form(self.scaling_.apply(held_out))
+                training, held_out = map(self.scaling_.apply, self._parts(data, member))
+                judged = self._validation_form(held_out)
             else:
                 training, judged = self.scaling_.apply(self._examples(data)), checked
             judged, _ = by_length(judged)

@@ -66,8 +66,7 @@ class EventPredictor(Learner):
         time_weight, type_weight: weights of the losses of the next time and type, beside the likelihood.
         integral, nodes: rule of the integral in training ("closed", "gauss" or "monte carlo"), and points per interval.
         num_types: number of types, if the training data may lack some.
-        (all others): see :class:`~contiformer.estimators.learner.Learner`. The batch size, if it is not set, is smaller
-            where sequences are long.
+        (all others): see :class:`~contiformer.estimators.learner.Learner`. Batches are smaller for long sequences.
 
     Example:
         >>> from contiformer import EventPredictor, TrainingOptions
@@ -469,12 +468,12 @@ class EventPredictor(Learner):
         unit = "seconds" if self.time_kind_ != "numbers" else "the data's unit of time"
         return {
             "nll": f"negative log-likelihood per event, in nats, time in {unit}",
-            "log_likelihood": f"per event, in nats, time in {unit}",
-            "accuracy": "share of types that are right",
-            "rmse": f"of the expected time, in {unit}",
-            "mae": f"of the median time, in {unit}",
-            "events": "how many were scored",
-            "otd": "transport distance of the next events, in mean waits",
+            "log_likelihood": f"log-likelihood per event, in nats, time in {unit}",
+            "accuracy": "share of types predicted correctly",
+            "rmse": f"root mean squared error of the expected time, in {unit}",
+            "mae": f"mean absolute error of the median time, in {unit}",
+            "events": "number of scored events",
+            "otd": "optimal-transport distance of the next events, in mean waits",
             "tmap": "temporal mAP of the next events",
         }
 

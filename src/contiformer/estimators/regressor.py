@@ -203,7 +203,11 @@ class Regressor(ValueEstimator):
         """Meanings of the metrics, in the unit of the labels, or for target series in standard deviations."""
         if self._in_time:
             return super().metric_meanings()
-        units = {"mse": "in squares of the label's unit", "rmse": "in the label's unit", "mae": "in the label's unit"}
+        units = {
+            "mse": "mean squared error, in the label's unit squared",
+            "rmse": "root mean squared error, in the label's unit",
+            "mae": "mean absolute error, in the label's unit",
+        }
         return super().metric_meanings() | units
 
     def judged(self, X: Any, y: Any = None) -> list[Judged]:

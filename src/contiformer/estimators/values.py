@@ -166,12 +166,12 @@ class ValueEstimator(Estimator):
         unit = "the data's units" if plain else "standard deviations of the channel"
         return {
             **super().metric_meanings(),
-            "score": "the validation score",
+            "score": "loss by which epochs are compared",
             "nll": f"mean negative log-likelihood, in nats of {unit}",
-            "mse": f"in squares of {unit}",
-            "rmse": f"in {unit}",
-            "mae": f"of the mean, in {unit}",
-            "coverage90": "share within the 90 % intervals",
+            "mse": f"mean squared error, in {unit} squared",
+            "rmse": f"root mean squared error, in {unit}",
+            "mae": f"mean absolute error of the mean, in {unit}",
+            "coverage90": "share of values within the 90 % intervals",
         }
 
     def _judge(self, scaled: SeriesSet) -> list[Judged]:
