@@ -50,14 +50,18 @@ def speed() -> str:
     """Table of the cost of continuous attention beside PyTorch's transformer layer."""
     document = json.loads((BENCHMARKS / "attention.json").read_text())
     machine = document["machine"]
-    lines = ["| batch x length, width | module | training | inference | peak memory |", "|---|---|---:|---:|---:|"]
+    faster = "faster than the paper's algorithm, in PyTorch / compiled"
+    lines = [f"| batch x length, width | module | training | inference | peak memory | {faster} |"]
+    lines.append("|---|---|---:|---:|---:|---:|")
     for row in document["rows"]:
         name, training = row["contender"], row["training"]["ratio"]
         inference = row["inference"]["ratio"] if row["inference"] else None
         shape = f"{row['batch']} x {row['length']}, {row['d_model']}"
         memory = "" if row["peak_mb"] is None else f"{row['peak_mb']:.0f} MB"
         second = "" if inference is None else f"{inference:.1f}"
-        lines.append(f"| {shape} | {_MODULES.get(name, name)} | {training:.1f} | {second} | {memory} |")
+        times = [row["speedup_over_pairwise"], row["speedup_over_compiled_pairwise"]]
+        speedup = "" if None in times else " / ".join(f"{x:.0f} times" for x in times)
+        lines.append(f"| {shape} | {_MODULES.get(name, name)} | {training:.1f} | {second} | {memory} | {speedup} |")
     return "\n".join([*lines, "", f"{machine['cpu']}, {machine['threads']} threads, commit {machine['commit']}."])
 
 
