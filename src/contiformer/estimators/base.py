@@ -245,10 +245,11 @@ class Estimator(Learner):
         law: ScalingLaw = "standard" if self.scaling == "auto" else self.scaling
         if self.scaling == "auto" and self.backbone not in BASELINES and has_gaps(data):
             law = "normal scores"
-        origin = self.time_origin
-        if self.backbone in BASELINES:
-            origin = BASELINES[self.backbone].origin(data, origin)
-        return Scaling.fit(data, origin=origin, law=law)
+        return Scaling.fit(data, origin=self._origin(data), law=law)
+
+    def _origin(self, data: SeriesSet) -> Origin:
+        usual = self.time_origin
+        return BASELINES[self.backbone].origin(data, usual) if self.backbone in BASELINES else usual
 
     def _describe(self, data: SeriesSet) -> dict[str, Any]:
         """Everything that is needed to build the model again."""
