@@ -15,13 +15,15 @@ from contiformer.data import SeriesSet
 from reproduction.experiments import STATIC_TWIN, Budget, Cell, configuration, model_options, not_here
 
 #: Options of variants, behind the colon of a model's name.
-_VARIANTS: dict[str, dict[str, Any]] = {"mortality": MORTALITY_OPTIONS}
+_VARIANTS: dict[str, dict[str, Any]] = {"mortality": MORTALITY_OPTIONS, "rocket": {"beside": "rocket"}}
 #: Baselines of whole series, and the blend.
 BASELINES = ("boosting", "rocket", "blend")
 #: Members of the blend.
 BLENDED = ("contiformer", "boosting", "rocket")
 RIVALS = ("transformer", "mtan", "s5", "gru_d")
-SERIES_MODELS = ("contiformer", STATIC_TWIN, *RIVALS, *BASELINES)
+#: Random convolutions beside the network.
+MIXED = "contiformer:rocket"
+SERIES_MODELS = ("contiformer", MIXED, STATIC_TWIN, *RIVALS, *BASELINES)
 QUICK: dict[str, Any] = {"min_steps": 20, "epochs": 1, "d_model": 8}
 _FEW = 120
 

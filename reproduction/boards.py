@@ -100,7 +100,7 @@ def run_clinical(cell: Cell, budget: Budget, verbose: int) -> Outcome:
     elif cell.model == NETWORK:
         model = deepcopy(_clinical_model(*place, "contiformer", cell.seed, verbose))
         for task in model.tasks_:
-            if task.boosted is not None:
+            if task.beside is not None:
                 task.share.zero_()
     else:
         model = _clinical_model(*place, cell.model, cell.seed, verbose)
@@ -128,7 +128,7 @@ CLINICAL = Experiment(
         "Inputs differ: our models and the practitioner's line read the raw records with static columns, the "
         "published ones a preprocessed form of 36 variables whose static vector is wrong for 279 records. The options "
         "of contiformer:mortality were chosen by folds of set A, whose records are in all five splits of P12. With the "
-        "defaults of `Classifier` networks are averaged with boosted trees (`summaries='boosted'`); "
+        "defaults of `Classifier` networks are averaged with boosted trees (`beside='boosting'`); "
         "contiformer:network is contiformer without the trees."
     ),
 )

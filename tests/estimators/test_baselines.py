@@ -1,11 +1,13 @@
 """Conformance of baselines: the contract of the estimators, for baselines of whole series."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from contiformer import Classifier, Interpolator, Regressor
+from contiformer import Classifier, Interpolator, Regressor, TrainingOptions
 from contiformer.data import DataError, Series, SeriesSet, summary_statistics
 from contiformer.tasks.baselines import BASELINES
 
@@ -53,6 +55,16 @@ def test_baseline_learns_and_is_saved(name, classes, tmp_path):
         "metrics.json",
         "README.md",
     }
+
+
+@pytest.mark.parametrize("options", [{"backbone": "rocket"}, {"beside": "rocket"}])
+def test_series_from_another_window_of_time_are_refused(options):
+    shared = problem(count=40).map(lambda one: replace(one, times=np.linspace(0, 1, len(one))))
+    model = Classifier(**options, training=TrainingOptions(max_epochs=1)).fit(shared)
+    model.predict(shared[:3])
+    moved = shared[:3].map(lambda one: replace(one, times=one.times + (5 if one.id == 1 else 0)))
+    with pytest.raises(DataError, match="series 1 has times from 5 to 6, outside the window in which"):
+        model.predict(moved)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -28,17 +28,17 @@ def gappy(n):
 def test_many_series_with_gaps_are_learned_on_top_of_boosted_trees(monkeypatch, tmp_path):
     X, y = gappy(60)
     quick = {"d_model": 8, "window": 1, "max_epochs": 2, "verbose": 0, "seed": 3}
-    assert Classifier.from_options(**quick).fit(X, y).tasks_[0].boosted is None
+    assert Classifier.from_options(**quick).fit(X, y).tasks_[0].beside is None
     monkeypatch.setattr(module, "MANY", 50)
     fitted = Classifier.from_options(**quick, members=2).fit(X, y)
-    assert all(task.boosted is not None for task in fitted.tasks_)
-    assert Classifier.from_options(**quick, summaries=True).fit(X, y).tasks_[0].boosted is None
+    assert all(task.beside is not None for task in fitted.tasks_)
+    assert Classifier.from_options(**quick, beside=None).fit(X, y).tasks_[0].beside is None
     said = fitted.predict_proba(X)
     np.testing.assert_array_equal(said, Classifier.from_options(**quick, members=2).fit(X, y).predict_proba(X))
     shares = [f"{float(task.share):.2f}" for task in fitted.tasks_]
-    assert f"| weight of boosted trees | {', '.join(shares)} |" in model_card(fitted)
+    assert f"| weight of boosting | {', '.join(shares)} |" in model_card(fitted)
     fitted.save(tmp_path / "saved")
     np.testing.assert_array_equal(load(tmp_path / "saved").predict_proba(X), said)
-    with pytest.raises(ValueError, match="boosted trees have no gradients: use method='occlusion'"):
+    with pytest.raises(ValueError, match="a model beside the network has no gradients: use method='occlusion'"):
         fitted.explain(X[:2], method="gradients")
     assert len(fitted.explain(X[:2]).attributions) == 2

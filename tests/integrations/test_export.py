@@ -94,12 +94,13 @@ def test_classifier_as_pt2(classifier, data, tmp_path):
     assert set(program.module()(**{n: torch.from_numpy(x) for n, x in _inputs(data[0]).items()})) == {"probabilities"}
 
 
-def test_classifier_on_boosted_trees_as_pt2(data, tmp_path):
+@pytest.mark.parametrize("beside", ["boosting", "rocket"])
+def test_classifier_with_a_model_beside_it_as_pt2(beside, data, tmp_path):
     values = np.random.default_rng(3).random((12, 9, 2))
     X = [(times, np.where(values[n, : len(times)] < 0.3, np.nan, given)) for n, (times, given) in enumerate(data[0])]
     for _, given in X:
         given[0] = 1.0
-    model = Classifier.from_options(**QUICK, summaries="boosted").fit(X, data[1])
+    model = Classifier.from_options(**QUICK, beside=beside).fit(X, data[1])
     model.export(tmp_path / "model.pt2", X)
     run = Pt2().run((tmp_path / "model.pt2").read_bytes())
     assert np.abs(ask(run, X)["probabilities"] - model.predict_proba(X)).max() < 1e-5

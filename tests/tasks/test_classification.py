@@ -10,9 +10,11 @@ from torch.nn.functional import cross_entropy
 from contiformer.data import collate
 from contiformer.tasks import Classification, Regression
 from contiformer.tasks.baselines.boosting import BoostedSummaries, statistics_of
+from contiformer.tasks.classification import BESIDE
 from tests.tasks.problems import parts, some_series, some_set
 
 TREES = {"max_iter": 40, "min_samples_leaf": 2}
+ROCKET = {"points": 24, "thresholds": 1, "gaps": True}
 
 
 def batches(n=60):
@@ -79,31 +81,33 @@ def test_series_of_weight_zero_are_ignored():
     torch.testing.assert_close(total / weight, alone / three, rtol=1e-4, atol=1e-5)
 
 
-def boosted_task(classes=3):
+def task_beside(name, classes=3):
     data, held_out = (some_set(n=n, seed=n, label=lambda i: i % classes) for n in (60, 30))
     data, held_out = (one.described(replace(one.schema, classes=tuple(range(classes)))) for one in (data, held_out))
-    task = Classification(*parts(), classes=classes, summaries=True, boosted=TREES).eval()
-    task.fit_boosted(data, held_out, seed=0)
+    beside = {"name": name, **(TREES if name == "boosting" else ROCKET)}
+    task = Classification(*parts(), classes=classes, summaries=True, beside=beside).eval()
+    task.fit_beside(data, held_out, seed=0)
     return task, collate(list(data), data.classes)
 
 
+@pytest.mark.parametrize("name", BESIDE)
 @pytest.mark.parametrize("classes", [2, 3])
-def test_logits_are_a_weighted_mean_of_network_and_boosted_trees(classes):
-    task, batch = boosted_task(classes)
-    trees, network = task.boosted(batch).float(), task(batch)
-    assert trees.std() > 0.1
+def test_logits_are_a_weighted_mean_of_network_and_the_model_beside_it(name, classes):
+    task, batch = task_beside(name, classes)
+    other, network = task.beside(batch).float(), task(batch)
+    assert other.std() > 0.01
     task.share.fill_(1.0)
-    torch.testing.assert_close(task(batch), trees)
+    torch.testing.assert_close(task(batch), other)
     task.share.fill_(0.25)
-    torch.testing.assert_close(task(batch), 0.75 * network + 0.25 * trees)
+    torch.testing.assert_close(task(batch), 0.75 * network + 0.25 * other)
     # the network learns by itself
     total, weight = task.loss_terms(batch)
     torch.testing.assert_close(total / weight, cross_entropy(network, batch.label))
 
 
 def test_calibration_weighs_boosted_trees_by_the_likelihood():
-    task, batch = boosted_task()
-    known, unknown = (replace(batch, label=labels) for labels in (task.boosted(batch).argmax(1), batch.label.roll(1)))
+    task, batch = task_beside("boosting")
+    known, unknown = (replace(batch, label=labels) for labels in (task.beside(batch).argmax(1), batch.label.roll(1)))
     task.calibrate([known])
     # the labels are the trees' answers, and the network knows nothing
     assert float(task.share) > 0.9
@@ -112,6 +116,17 @@ def test_calibration_weighs_boosted_trees_by_the_likelihood():
         task.head.out.bias.copy_(torch.tensor([9.0, 0.0, 0.0]))
     task.calibrate([replace(unknown, label=torch.zeros_like(unknown.label))])
     assert float(task.share) == 0
+
+
+def test_few_validation_series_do_not_decide_for_or_against_convolutions():
+    task, batch = task_beside("rocket")
+    right = task.beside(batch).argmax(1)
+    found = []
+    for some in (batch[:2], batch):
+        task.calibrate([replace(some, label=right[: len(some)])])
+        found.append(float(task.share))
+    assert 0.3 < found[0] < 0.7
+    assert found[1] > found[0]
 
 
 def test_boosted_summaries_are_the_statistics_of_tables():

@@ -20,7 +20,7 @@ from contiformer.data.errors import DataError
 from contiformer.data.loader import Loader
 from contiformer.data.scaling import Origin, Scaling, ScalingLaw
 from contiformer.data.series_set import Schema, SeriesSet
-from contiformer.estimators.input_checks import check_parameters, refuse_endless, refuse_extreme, refuse_non_finite
+from contiformer.estimators import input_checks
 from contiformer.estimators.labels import MissingLabels, matched, with_weights
 from contiformer.estimators.learner import Learner
 from contiformer.estimators.tables import TABLES, Columns, Form, answer, frame_functions, read, without_answers
@@ -181,11 +181,11 @@ class Estimator(Learner):
 
     def _jobs(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Iterator[TrainingJob]:
         """Scale and divide the data, and describe the model; a job for each member."""
-        check_parameters(self)
+        input_checks.check_parameters(self)
         data = self._prepare(data)
         check_capabilities(self.backbone, self._capabilities(), data)
         self.columns_, self.schema_ = columns, data.schema
-        refuse_endless(data)
+        input_checks.refuse_endless(data)
         # what is held out is not looked at, also not for its mean
         seen = data if validation is not None else self._parts(data, 0)[0]
         self.scaling_ = self._fit_scaling(seen)
@@ -210,7 +210,7 @@ class Estimator(Learner):
             yield TrainingJob(task, training, judged, seeded)
 
     def _fit(self, data: SeriesSet, columns: Columns, validation: SeriesSet | None) -> Self:
-        check_parameters(self)
+        input_checks.check_parameters(self)
         folder = None if self.run_dir is None else Path(self.run_dir)
         held_out, sizes = [], (0, 0)
         for member, job in enumerate(self._jobs(data, columns, validation)):
@@ -245,10 +245,11 @@ class Estimator(Learner):
         law: ScalingLaw = "standard" if self.scaling == "auto" else self.scaling
         if self.scaling == "auto" and self.backbone not in BASELINES and has_gaps(data):
             law = "normal scores"
-        origin = self.time_origin
-        if self.backbone in BASELINES:
-            origin = BASELINES[self.backbone].origin(data, origin)
-        return Scaling.fit(data, origin=origin, law=law)
+        return Scaling.fit(data, origin=self._origin(data), law=law)
+
+    def _origin(self, data: SeriesSet) -> Origin:
+        usual = self.time_origin
+        return BASELINES[self.backbone].origin(data, usual) if self.backbone in BASELINES else usual
 
     def _describe(self, data: SeriesSet) -> dict[str, Any]:
         """Everything that is needed to build the model again."""
@@ -338,8 +339,10 @@ class Estimator(Learner):
         check_capabilities(self.config_["backbone"], self._capabilities(), data)
         bare = without_answers(data)
         # also where outliers are limited: a fill value such as 1e30 is none
-        refuse_extreme(replace(self.scaling_, limit=None).apply(bare))
-        return bare, self.scaling_.apply(bare)
+        input_checks.refuse_extreme(replace(self.scaling_, limit=None).apply(bare))
+        scaled = self.scaling_.apply(bare)
+        input_checks.refuse_elsewhen(self.tasks_[0], bare, scaled)
+        return bare, scaled
 
     def _batches(self, scaled: SeriesSet) -> Iterator[Batch]:
         for batch in Loader(scaled, EVALUATION_BATCH, shuffle=False):
@@ -357,7 +360,7 @@ class Estimator(Learner):
             parts = [getattr(task, method)(batch).cpu().numpy() for batch in self._batches(scaled)]
             total = total + np.concatenate(parts).astype(np.float64)
         for said, series in zip(np.asarray(total), scaled, strict=True):
-            refuse_non_finite(said, series)
+            input_checks.refuse_non_finite(said, series)
         return np.asarray(total)[back] / len(self.tasks_)
 
     def embed(self, X: Any, at: Any = None, *, member: int = 0) -> Any:

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from contiformer.data.errors import DataError
 from contiformer.data.readers.duplicates import Policy
-from contiformer.data.scaling import Scaling
+from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import Schema, SeriesSet
 from contiformer.estimators.base import Estimator, columns_of, has_gaps
 from contiformer.estimators.labels import MissingLabels, weights_of, with_labels
 from contiformer.estimators.tables import Columns, per_series
 from contiformer.tasks.base import Judged, SeriesTask
-from contiformer.tasks.baselines import DirectTask
-from contiformer.tasks.baselines.boosting import Boosting
+from contiformer.tasks.baselines import BASELINES, DirectTask
+from contiformer.tasks.baselines.rocket import Rocket
 from contiformer.tasks.classification import Classification
 from contiformer.tasks.inputs import Inputs
 
@@ -35,9 +35,10 @@ class Classifier(Estimator):
     Attributes:
         pooling: pooling of the states of a series: "learned", "mean" or "last".
         summaries: show summary statistics of each channel to the head, see
-            :class:`~contiformer.tasks.pooling.PooledHead`; "boosted": also average the network and gradient
-            boosting on them, see :class:`~contiformer.tasks.Classification`. None: True where channels are missing at
-            some points, "boosted" where they are in 2,000 series or more.
+            :class:`~contiformer.tasks.pooling.PooledHead`. None: where channels are missing at some points.
+        beside: model whose logits are averaged with the network's: "boosting" on summary statistics, "rocket", random
+            convolutions, or None, see :class:`~contiformer.tasks.Classification`. "auto": boosting where channels are
+            missing at some points of 2,000 series or more, otherwise None.
         class_weight: None, "balanced", or a dictionary from classes to weights.
         label_smoothing: share of the probability that the loss spreads over all classes; None: 0.1, or 0 where
             channels are missing in 2,000 series or more, which are also trained with other defaults.
@@ -55,7 +56,8 @@ class Classifier(Estimator):
 
     scaling: Literal["auto", "standard", "normal scores"] = "auto"
     pooling: Literal["learned", "mean", "last"] = "learned"
-    summaries: bool | Literal["boosted"] | None = None
+    summaries: bool | None = None
+    beside: Literal["auto", "boosting", "rocket"] | None = "auto"
     class_weight: str | dict[Any, float] | None = None
     label_smoothing: float | None = None
 
@@ -138,12 +140,12 @@ class Classifier(Estimator):
 
     def _describe_task(self, training: SeriesSet, scaling: Scaling) -> dict[str, Any]:
         assert training.classes is not None
-        boosted = self.summaries == "boosted" or (self.summaries is None and _many_with_gaps(training))
+        beside = self._beside(training)
         return {
             "classes": len(training.classes),
             "pooling": self.pooling,
-            "summaries": has_gaps(training) if self.summaries is None else bool(self.summaries),
-            "boosted": Boosting.describe(training, scaling) if boosted else None,
+            "summaries": has_gaps(training) if self.summaries is None else self.summaries,
+            "beside": beside and {"name": beside, **BASELINES[beside].describe(training, scaling)},
             "dropout": self.dropout,
             "class_weights": self._class_weights(training),
             "label_smoothing": self._smoothing(training),
@@ -152,7 +154,18 @@ class Classifier(Estimator):
 
     def _begin(self, task: SeriesTask | DirectTask, training: SeriesSet, validation: SeriesSet, seed: int) -> None:
         if isinstance(task, Classification):
-            task.fit_boosted(training, validation, seed)
+            task.fit_beside(training, validation, seed)
+
+    def _beside(self, training: SeriesSet) -> str | None:
+        if self.beside not in ("auto", "boosting", "rocket", None):
+            raise ValueError(f"beside must be 'auto', 'boosting', 'rocket' or None, got {self.beside!r}")
+        if self.beside == "auto":
+            return "boosting" if _many_with_gaps(training) else None
+        return self.beside
+
+    def _origin(self, data: SeriesSet) -> Origin:
+        usual = super()._origin(data)
+        return Rocket.origin(data, usual) if self.beside == "rocket" else usual
 
     def _smoothing(self, training: SeriesSet) -> float:
         if self.label_smoothing is not None:
@@ -163,10 +176,9 @@ class Classifier(Estimator):
         return dict(MANY_WITH_GAPS) if _many_with_gaps(data) else {}
 
     def _facts(self) -> dict[str, str]:
-        shares = [
-            f"{float(task.share):.2f}" for task in self.tasks_ if isinstance(task, Classification) and task.boosted
-        ]
-        return super()._facts() | ({"weight of boosted trees": ", ".join(shares)} if shares else {})
+        mixed = [task for task in self.tasks_ if isinstance(task, Classification) and task.beside is not None]
+        shares = ", ".join(f"{float(task.share):.2f}" for task in mixed)
+        return super()._facts() | ({f"weight of {self.config_['task']['beside']['name']}": shares} if mixed else {})
 
     def _class_weights(self, training: SeriesSet) -> list[float] | None:
         if self.class_weight is None:

@@ -280,8 +280,8 @@ def _copies(batch: Batch, which: Int[Tensor, " copies"]) -> Batch:
 def _gradients(estimator: Estimator, bare: SeriesSet, question: Question, hide: Hidden, _: int) -> dict[str, Any]:
     if hide != "observation":
         raise ValueError(f"hide must be 'observation' for gradients, which hide nothing, got {hide!r}")
-    if any(getattr(task, "boosted", None) is not None for task in estimator.tasks_):
-        raise ValueError("boosted trees have no gradients: use method='occlusion', or train with summaries=True")
+    if any(getattr(task, "beside", None) is not None for task in estimator.tasks_):
+        raise ValueError("a model beside the network has no gradients: use method='occlusion', or beside=None")
     attributions: list[NDArray[np.float64]] = []
     answers, references, gaps, cost, first = [], [], [], 0, 0
     for batch in estimator._batches(question.asked):

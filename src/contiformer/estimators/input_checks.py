@@ -10,10 +10,12 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from torch import nn
 
 from contiformer.data.errors import DataError
 from contiformer.data.events import EventSet
 from contiformer.data.series_set import SeriesSet
+from contiformer.tasks.baselines.rocket import Rocket
 from contiformer.training.options import TrainingOptions
 
 _KINDS: dict[Any, Any] = {int: Integral, float: Real, tuple: Sequence}
@@ -73,6 +75,18 @@ def refuse_extreme(scaled: SeriesSet) -> None:
                 remedy="use NaN for what was not observed",
             )
         refuse_far(series.times, name)
+
+
+def refuse_elsewhen(task: nn.Module, data: SeriesSet, scaled: SeriesSet) -> None:
+    """Refuse series outside the window of all training series, where the model reads that window."""
+    windows = [part.window for part in task.modules() if isinstance(part, Rocket) and part.window is not None]
+    for n, (one, moved) in enumerate(zip(data, scaled) if windows else ()):
+        if len(moved) and (moved.times[-1] < 0 or moved.times[0] > windows[0]):
+            raise DataError(
+                f"series {n if one.id is None else repr(one.id)} has times from {one.times[0]:g} to {one.times[-1]:g}, "
+                "outside the window in which all training series were recorded",
+                remedy="give times that count from the same start as in training",
+            )
 
 
 def last_part(length: int, share: float, what: str, use: str = "validation") -> int:

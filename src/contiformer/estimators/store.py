@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from contiformer.estimators.learner import Learner
 
 #: Of the folder; another one is refused.
-FORMAT = 6
+FORMAT = 7
 _PAIRS = "pairs of key and value"
 #: Training options, which decide no size, and "training", which holds them.
 OPTION_NAMES = {"training", *(field.name for field in fields(TrainingOptions))}

@@ -15,20 +15,25 @@ from contiformer.data.batch import Batch
 from contiformer.data.series_set import SeriesSet
 from contiformer.tasks.augmentation import Augmentation
 from contiformer.tasks.base import Judged, SeriesTask, series_weights
+from contiformer.tasks.baselines.base import Baseline
 from contiformer.tasks.baselines.boosting import BoostedSummaries
+from contiformer.tasks.baselines.rocket import RocketBeside
 from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooling import PooledHead, PoolingKind
 from contiformer.tasks.scores import best_temperature, classification_scores
 
-#: Weights of the boosted trees that :meth:`Classification.calibrate` tries.
+#: Models that may stand beside a network, and how many nats an extreme weight must gain over one half: the statistics
+#: are those of the head, but convolutions see something else, and often there are few series to find the weight by.
+BESIDE: dict[str, tuple[type[Baseline], float]] = {"boosting": (BoostedSummaries, 0.0), "rocket": (RocketBeside, 2.0)}
+#: Weights of that model that :meth:`Classification.calibrate` tries.
 SHARES = tuple(n / 20 for n in range(21))
 
 
 class Classification(SeriesTask):
     """Probabilities of classes from the pooled states of a series.
 
-    With ``boosted``, gradient boosting on summary statistics stands beside the network: logits are a weighted mean of
-    both.
+    With ``beside``, gradient boosting on summary statistics or random convolutions stand beside the network: logits are
+    a weighted mean of both.
 
     Args:
         backbone, inputs: see :class:`SeriesTask`.
@@ -36,11 +41,11 @@ class Classification(SeriesTask):
         pooling, summaries, moments, dropout: see :class:`PooledHead`.
         class_weights: one for each class, in the loss.
         label_smoothing: share of the probability that is spread over all classes in the loss.
-        boosted: options of :class:`~contiformer.tasks.baselines.boosting.Boosting`; None: no trees.
+        beside: the ``name`` of the model beside the network, "boosting" or "rocket", and its options, or None.
         augmentation: of the training series: the fields of :class:`Augmentation`.
 
     After training :meth:`calibrate` finds, on the validation series, the temperature that the logits are divided by and
-    the weight of the trees.
+    the weight of the model beside the network.
 
     Example:
         >>> from contiformer.backbones import make_backbone
@@ -70,7 +75,7 @@ class Classification(SeriesTask):
         class_weights: list[float] | None = None,
         label_smoothing: float = 0.0,
         augmentation: dict[str, Any] | None = None,
-        boosted: dict[str, Any] | None = None,
+        beside: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(backbone, inputs)
         if class_weights is not None and len(class_weights) != classes:
@@ -87,16 +92,18 @@ class Classification(SeriesTask):
         self.class_weights = None if class_weights is None else list(class_weights)
         self.label_smoothing, self.augmentation = label_smoothing, Augmentation(**(augmentation or {}))
         self.register_buffer("temperature", torch.ones(()))
-        self.boosted: BoostedSummaries | None = None
-        if boosted is not None:
-            shape: dict[str, Any] = {"channels": inputs.options.channels, "static": inputs.options.static}
-            self.boosted = BoostedSummaries(**shape, classes=classes, class_weights=class_weights, **boosted)
+        self.beside: Baseline | None = None
+        self.certain = 0.0
+        if beside is not None:
+            options = {"channels": inputs.options.channels, "static": inputs.options.static, **beside}
+            kind, self.certain = BESIDE[options.pop("name")]
+            self.beside = kind(**options, classes=classes, class_weights=class_weights)
             self.register_buffer("share", torch.zeros(()))
 
-    def fit_boosted(self, training: SeriesSet, validation: SeriesSet, seed: int) -> None:
-        """Fit the trees, where there are any."""
-        if self.boosted is not None:
-            self.boosted.fit(training, validation, refit=False, seed=seed)
+    def fit_beside(self, training: SeriesSet, validation: SeriesSet, seed: int) -> None:
+        """Fit the model beside the network, if there is one."""
+        if self.beside is not None:
+            self.beside.fit(training, validation, refit=False, seed=seed)
 
     def forward(self, batch: Batch, seen: Batch | None = None) -> Float[Tensor, "batch classes"]:
         """Logits, not yet divided by the temperature.
@@ -105,9 +112,9 @@ class Classification(SeriesTask):
         """
         shown = self.inputs(batch if seen is None else seen)
         logits = self.head(self.backbone(shown), shown, batch)
-        if self.boosted is None or seen is not None:
+        if self.beside is None or seen is not None:
             return logits
-        return logits.lerp(self.boosted(batch).to(logits), self.share)
+        return logits.lerp(self.beside(batch).to(logits), self.share)
 
     def probabilities(self, batch: Batch) -> Float[Tensor, "batch classes"]:
         """Calibrated probabilities."""
@@ -132,7 +139,7 @@ class Classification(SeriesTask):
 
     @torch.no_grad()
     def calibrate(self, batches: Any) -> None:
-        """Set the temperature, and the weight of boosted trees, by the validation series."""
+        """Set the temperature, and the weight of the model beside the network, by the validation series."""
         self.eval()
         parts, labels = [], []
         for moved in (batch.to(self.device) for batch in batches):
@@ -140,15 +147,16 @@ class Classification(SeriesTask):
             labels.append(moved.label)
             # given what it sees, the network answers alone
             alone = self(moved, moved)
-            parts.append((alone,) if self.boosted is None else (alone, self.boosted(moved).to(alone)))
-        network, *trees = (torch.cat(part).double() for part in zip(*parts, strict=True))
+            parts.append((alone,) if self.beside is None else (alone, self.beside(moved).to(alone)))
+        network, *other = (torch.cat(part).double() for part in zip(*parts, strict=True))
         truth, best = torch.cat(labels), torch.inf
-        for share in SHARES if trees else SHARES[:1]:
-            logits = network.lerp(trees[0], share) if trees else network
+        for share in SHARES if other else SHARES[:1]:
+            logits = network.lerp(other[0], share) if other else network
             temperature = best_temperature(logits, truth)
-            loss = float(cross_entropy(logits / temperature, truth))
+            extreme = self.certain * (2 * share - 1) ** 2 / len(truth)
+            loss = float(cross_entropy(logits / temperature, truth)) + extreme
             if loss < best:
                 best = loss
                 self.temperature.fill_(temperature)
-                if trees:
+                if other:
                     self.share.fill_(share)

@@ -170,12 +170,16 @@ class BoostedSummaries(Boosting):
     """Boosting as a part of another model: on the tensor form of the statistics, which is exported with the model."""
 
     def features(self, batch: Batch) -> Float[Tensor, "batch features"]:
-        """:func:`~contiformer.nn.summaries.channel_summaries` and static features, NaN where there are none."""
-        told = channel_summaries(batch.values, batch.times, batch.observed)
-        parts = [torch.where(told[..., -1:] > 0, told[..., :-1], torch.nan).flatten(1)]
-        if batch.static is not None and batch.static_observed is not None:
-            parts.append(torch.where(batch.static_observed, batch.static, torch.nan))
-        return torch.cat(parts, 1)
+        return summaries_of(batch)
+
+
+def summaries_of(batch: Batch) -> Float[Tensor, "batch features"]:
+    """:func:`~contiformer.nn.summaries.channel_summaries` and static features, NaN where there are none."""
+    told = channel_summaries(batch.values, batch.times, batch.observed)
+    parts = [torch.where(told[..., -1:] > 0, told[..., :-1], torch.nan).flatten(1)]
+    if batch.static is not None and batch.static_observed is not None:
+        parts.append(torch.where(batch.static_observed, batch.static, torch.nan))
+    return torch.cat(parts, 1)
 
 
 def unequal(weights: NDArray[np.float64]) -> NDArray[np.float64] | None:

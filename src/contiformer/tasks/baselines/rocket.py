@@ -18,8 +18,9 @@ from contiformer.data.scaling import Origin, Scaling
 from contiformer.data.series_set import SeriesSet
 from contiformer.data.statistics import STATISTICS
 from contiformer.nn.local_features import fill_channels, time_since_observed
+from contiformer.paths.interpolation import count_until
 from contiformer.tasks.baselines.base import Baseline
-from contiformer.tasks.baselines.boosting import statistics_of
+from contiformer.tasks.baselines.boosting import statistics_of, summaries_of
 from contiformer.tasks.baselines.ridge import fit_ridge
 
 #: Taps of a kernel: three of them weigh 2, the others -1.
@@ -67,6 +68,8 @@ class Rocket(Baseline):
     scale: Tensor
     slopes: Tensor
     intercept: Tensor
+    #: Columns of :meth:`statistics` beside those of channels and static features.
+    further: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class Rocket(Baseline):
         inputs = self.channels * (2 if gaps else 1)
         count = (2, len(self.dilations), len(KERNELS))
         width = 2 * len(self.dilations) * len(KERNELS) * thresholds
-        width += len(STATISTICS) * self.channels + 2 + self.static
+        width += len(STATISTICS) * self.channels + self.further + self.static
         self.register_buffer("channel_masks", torch.zeros(*count, inputs))
         self.register_buffer("biases", torch.zeros(*count, thresholds))
         self.register_buffer("spread", torch.ones(inputs))
@@ -124,7 +127,7 @@ class Rocket(Baseline):
         if self.window is not None:
             first, last = torch.zeros_like(first), torch.full_like(last, self.window)
         steps = first + (last - first) * share
-        after = torch.searchsorted(times.contiguous(), steps, right=True).clamp(max=rows - 1)
+        after = count_until(times, steps).clamp(max=rows - 1)
         before = (after - 1).clamp(min=0)
         start, end = times.gather(1, before), times.gather(1, after)
         share = ((steps - start) / (end - start).clamp(min=torch.finfo(times.dtype).tiny)).clamp(0, 1).to(shown)
@@ -152,8 +155,12 @@ class Rocket(Baseline):
             # every other kernel counts only where it lies within the series
             for own, biases in ((out[:, ::2], self.biases[kind, k, ::2]), (inner, self.biases[kind, k, 1::2])):
                 parts += [(own > bias[:, None]).float().mean(-1) for bias in biases.unbind(-1)]
-        parts.append(statistics_of(batch))
+        parts.append(self.statistics(batch))
         return torch.cat(parts, dim=1)
+
+    def statistics(self, batch: Batch) -> Float[Tensor, "batch statistics"]:
+        """Summary statistics and static features of the series of a batch."""
+        return statistics_of(batch)
 
     # Fitting
 
@@ -164,12 +171,13 @@ class Rocket(Baseline):
         held, truth, weight = self.table(validation)
         if refit:
             x, y, w = (np.concatenate(pair) for pair in ((x, held), (y, truth), (w, weight)))
+        told = torch.from_numpy(x).to(self.device)
         targets = y[:, None] if self.classes is None else np.where(np.arange(self.classes) == y[:, None], 1.0, -1.0)
         errors = []
         # with many series a ridge takes long, and has little to gain from leaving statistics out
         for block in BLOCK_WEIGHTS if len(x) <= MANY else BLOCK_WEIGHTS[-1:]:
             self._standardize(x, w, block)
-            fitted = fit_ridge(self._standard(x), targets, w)
+            fitted = fit_ridge(self._standard(told).cpu().numpy(), targets, w)
             errors.append((float(w @ ((fitted[2] - targets) ** 2).sum(1)), block, fitted))
         _, block, (slopes, intercept, left_out) = min(errors, key=lambda one: one[0])
         self._standardize(x, w, block)
@@ -179,7 +187,7 @@ class Rocket(Baseline):
         found = self.metrics_of(self._sharp(left_out[used]), y[used])
         if refit:
             return found
-        scores = self._sharp(self._standard(held) @ slopes + intercept)
+        scores = self._scores(torch.from_numpy(held).to(self.device)).cpu().numpy()
         return self.metrics(self.judged_by(scores, truth))
 
     def _draw(self, training: SeriesSet, seed: int) -> None:
@@ -216,19 +224,31 @@ class Rocket(Baseline):
         self.centre.copy_(torch.from_numpy(mean))
         self.scale.copy_(torch.from_numpy(std))
 
-    def _standard(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Standardised features; an unknown one is at its mean, and outliers are clipped."""
-        scaled = (x - self.centre.cpu().numpy()) / self.scale.cpu().numpy()
-        return np.clip(np.nan_to_num(scaled), -1e3, 1e3).astype(np.float64)
+    def _standard(self, x: Float[Tensor, "batch features"]) -> Float[Tensor, "batch features"]:
+        """Standardised features in float64; an unknown one is at its mean, and outliers are clipped."""
+        return ((x - self.centre) / self.scale).nan_to_num().clamp(-1e3, 1e3).double()
 
-    def _sharp(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _sharp(self, scores: Any) -> Any:
         return scores if self.classes is None else SHARPNESS * scores
+
+    def _scores(self, x: Float[Tensor, "batch features"]) -> Float[Tensor, "batch outputs"]:
+        return self._sharp(self._standard(x) @ self.slopes + self.intercept)
 
     @torch.no_grad()
     def forward(self, batch: Batch) -> Float[Tensor, "batch outputs"]:
-        x = self._standard(self.features(batch).cpu().numpy())
-        scores = self._sharp(x @ self.slopes.cpu().numpy() + self.intercept.cpu().numpy())
-        return torch.from_numpy(scores).to(self.device)
+        return self._scores(self.features(batch))
+
+
+class RocketBeside(Rocket):
+    """Random convolutions as a part of another model: all of it plain tensor operations; logits are calibrated."""
+
+    further = 0
+
+    def statistics(self, batch: Batch) -> Float[Tensor, "batch statistics"]:
+        return summaries_of(batch)
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch outputs"]:
+        return super().forward(batch) / self.temperature
 
 
 def shared_window(data: SeriesSet) -> float | None:
