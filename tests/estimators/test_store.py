@@ -46,7 +46,7 @@ def test_loaded_models_give_the_same_answers(request, X, tmp_path, kind):
 def test_saved_folder_holds_no_pickles(saved, classifier):
     assert {path.name for path in saved.iterdir()} == FILES
     config = json.loads((saved / "config.json").read_text())
-    assert config["format"] == 6
+    assert config["format"] == 7
     assert config["estimator"] == "Classifier"
     assert json.loads((saved / "metrics.json").read_text())["validation"] == classifier.metrics_["validation"]
     assert all(name.startswith("member0.") for name in load_file(saved / "model.safetensors"))
@@ -83,9 +83,9 @@ def test_frame_size_is_restored(X, tmp_path):
         (lambda folder: (folder / "metrics.json").write_text("{"), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 100), "the model is damaged"),
         (lambda folder: _cut(folder / "model.safetensors", 3), "the model is damaged"),
-        (lambda folder: _set(folder, "format", 7), "in format 7, this version reads 6; upgrade contiformer"),
-        (lambda folder: _set(folder, "format", 4), "in format 4, this version reads 6; train it again"),
-        (lambda folder: _set(folder, "format", "6"), "in format 6"),
+        (lambda folder: _set(folder, "format", 8), "in format 8, this version reads 7; upgrade contiformer"),
+        (lambda folder: _set(folder, "format", 4), "in format 4, this version reads 7; train it again"),
+        (lambda folder: _set(folder, "format", "7"), "in format 7"),
         (lambda folder: _set(folder, "estimator", "Oracle"), "a Oracle is saved here; upgrade"),
         (lambda folder: _set(folder, "members", 2), "the model is damaged"),
         (lambda folder: _set(folder, "members", "x"), "the model is damaged"),

@@ -21,6 +21,7 @@ from contiformer.estimators.values import asking
 from contiformer.nn.local_features import fill_channels
 from contiformer.paths.quadrature import gauss_legendre
 from contiformer.tasks.at_times import ValueTask
+from contiformer.tasks.classification import Classification
 from contiformer.tasks.pooling import Pooling
 from contiformer.training.options import EVALUATION_BATCH
 
@@ -280,7 +281,7 @@ def _copies(batch: Batch, which: Int[Tensor, " copies"]) -> Batch:
 def _gradients(estimator: Estimator, bare: SeriesSet, question: Question, hide: Hidden, _: int) -> dict[str, Any]:
     if hide != "observation":
         raise ValueError(f"hide must be 'observation' for gradients, which hide nothing, got {hide!r}")
-    if any(getattr(task, "beside", None) is not None for task in estimator.tasks_):
+    if any(isinstance(task, Classification) and task.beside is not None for task in estimator.tasks_):
         raise ValueError("a model beside the network has no gradients: use method='occlusion', or beside=None")
     attributions: list[NDArray[np.float64]] = []
     answers, references, gaps, cost, first = [], [], [], 0, 0
