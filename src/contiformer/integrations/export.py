@@ -22,6 +22,7 @@ from contiformer.integrations.graph import SeriesGraph, is_exportable_task
 from contiformer.integrations.metadata import describe
 from contiformer.nn.attention import AUTO_DEGREES, ContinuousAttention, FixedShapes
 from contiformer.paths.trajectories import ResolutionWarning
+from contiformer.tasks.baselines.rocket import Rocket
 
 #: The largest difference between a file and its estimator, as a share of the output's scale.
 LIMIT = 1e-4
@@ -198,6 +199,8 @@ def _refusal(backbone: str, kind: str, error: Exception) -> str:
 
 
 def _advice(graph: SeriesGraph) -> str:
+    if any(isinstance(module, Rocket) for module in graph.modules()):
+        return "Thresholds of random convolutions amplify rounding: export to .pt2, or train with beside=None"
     layers = [module for module in graph.modules() if isinstance(module, ContinuousAttention)]
     if layers and layers[0].degree == "auto" and not layers[0].rule.causal:
         return 'Fit with a fixed degree, such as backbone_options={"degree": 15}, or check with other series'

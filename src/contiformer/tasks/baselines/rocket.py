@@ -127,7 +127,7 @@ class Rocket(Baseline):
         if self.window is not None:
             first, last = torch.zeros_like(first), torch.full_like(last, self.window)
         steps = first + (last - first) * share
-        after = count_until(times, steps).clamp(max=rows - 1)
+        after = count_until(times[:, :-1], steps)
         before = (after - 1).clamp(min=0)
         start, end = times.gather(1, before), times.gather(1, after)
         share = ((steps - start) / (end - start).clamp(min=torch.finfo(times.dtype).tiny)).clamp(0, 1).to(shown)
