@@ -686,12 +686,12 @@ INLINE const float *find_used(const Attention *w, const Work *work, const Block 
     for (long r = 0; r < count; r++) {
         const float *weights = work->score + r * work->wide, *factor = work->factor + r * work->wide;
         const uint64_t place = mixed(((uint64_t)(work->item * w->rows + work->target[block->row + first + r]) + 1) * GOLDEN);
-        const Draws draws = halves(mixed((w->seed + place) * GOLDEN));
+        const uint64_t seed = mixed((w->seed + place) * GOLDEN);
         float *used = work->used + r * work->wide;
         EACH(i, all) used[i] = far ? weights[i] * factor[i] * unscale : weights[i];
         if (!dropped) continue;
 #pragma omp simd
-        for (int i = 0; i < all; i++) used[i] *= (int)(bits_at(draws, (uint32_t)(begin + i)) >> 8) >= dropped ? kept : 0.0f;
+        for (int i = 0; i < all; i++) used[i] *= (int)(bits_at(seed, (uint32_t)(begin + i)) >> 8) >= dropped ? kept : 0.0f;
     }
     return work->used;
 }

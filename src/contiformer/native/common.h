@@ -47,29 +47,27 @@ INLINE void *next_of(float *memory, long *taken, long size) {
 
 #define TAKE(name, size) work->name = next_of(memory, &taken, size)
 
-/* A number of size up to 126 as 2^whole and the rest between -1/2 and 1/2. In a float near `rounder` the last bits
-   are the nearest whole number. Taken from there, NaN gives a power without meaning and stays NaN in the rest; its conversion
-   to an integer would be undefined. */
-typedef struct {
-    float power, rest;
-} Split;
-
-INLINE Split split(float x) {
+/* Set the power of two of the whole number next to one of size up to 126, and return the rest between -1/2 and 1/2. In a float
+   near `rounder` the last bits are the nearest whole number. Taken from there, NaN gives a power without meaning and stays NaN
+   in the rest; its conversion to an integer would be undefined. */
+INLINE float split(float x, float *power) {
     const float rounder = 12582912.0f; /* 1.5 * 2^23 */
     union {
         float f;
         unsigned i;
-    } rounded = {x + rounder}, power;
-    power.i = (rounded.i + 127) << 23;
-    return (Split){power.f, x - (rounded.f - rounder)};
+    } near = {x + rounder};
+    const float rest = x - (near.f - rounder);
+    near.i = (near.i + 127) << 23;
+    *power = near.f;
+    return rest;
 }
 
 /* exp of what is at most 85: 2^k 2^f with |f| <= 1/2 and a polynomial of degree 6, relative error below 2e-7. Written so that
    what is no number stays so. */
 INLINE float exp_bounded(float x) {
     const float scaled = x * 1.44269504f;
-    const Split s = split(-125.0f > scaled ? -125.0f : scaled);
-    const float f = s.rest * 0.69314718f;
+    float power;
+    const float f = split(-125.0f > scaled ? -125.0f : scaled, &power) * 0.69314718f;
     const float tail = 1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f));
-    return (1.0f + f * (1.0f + f * (0.5f + f * tail))) * s.power;
+    return (1.0f + f * (1.0f + f * (0.5f + f * tail))) * power;
 }

@@ -1,8 +1,6 @@
-/* Random bits that a backward pass finds again: two keys for a row, and from them 32 bits for each place in it. */
+/* Random bits that a backward pass finds again: 64 bits are the seed of a row, and give 32 for each place in it. */
 
 #pragma once
-
-#include <stdint.h>
 
 #include "common.h"
 
@@ -15,18 +13,10 @@ INLINE uint64_t mixed(uint64_t x) {
     return x ^ x >> 31;
 }
 
-typedef struct {
-    uint32_t first, second;
-} Draws;
-
-INLINE Draws halves(uint64_t keys) {
-    return (Draws){(uint32_t)keys, (uint32_t)(keys >> 32)};
-}
-
-/* With the first key alone, a row could have the bits of another one, shifted. */
-INLINE uint32_t bits_at(Draws row, uint32_t place) {
-    uint32_t x = place * (uint32_t)0x9e3779b9u + row.first;
+/* With the lower half of the seed alone, a row could have the bits of another one, shifted. */
+INLINE uint32_t bits_at(uint64_t seed, uint32_t place) {
+    uint32_t x = place * (uint32_t)0x9e3779b9u + (uint32_t)seed;
     x = (x ^ x >> 16) * 0x7feb352du;
-    x = (x ^ x >> 15 ^ row.second) * 0x846ca68bu;
+    x = (x ^ x >> 15 ^ (uint32_t)(seed >> 32)) * 0x846ca68bu;
     return x ^ x >> 16;
 }
