@@ -22,8 +22,6 @@
 #define TILE 256
 #define CHUNK 128
 #define NEVER -3e38f
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 typedef struct {
     /* width: of a head; block: most points of a block; cut: share of the series that a block's terms may leave out */

@@ -20,6 +20,8 @@ typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(s
 typedef float Pair __attribute__((vector_size(2 * LANES * sizeof(float)), aligned(sizeof(float))));
 #define AT(p, j) (*(const Lanes *)((p) + (j)))
 #define PUT(p, j) (*(Lanes *)((p) + (j)))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 /* A loop whose turns do not depend on each other. */
 #define EACH(n, size) _Pragma("omp simd") for (long n = 0; n < (size); n++)
 
