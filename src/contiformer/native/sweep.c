@@ -127,12 +127,10 @@ INLINE void gather(long d, float *const *rows, Group *vectors, const int back) {
 
 /* Sums over channels of products x y, by lane. */
 INLINE void sum_channels(long count, Group *x, Group *y, float *sums) {
-    for (int half = 0; half < GROUP; half += 2 * LANES) {
-        Pair sum[4] = {{0}};
-        for (long j = 0; j < count; j += 4)
-            UNROLL for (int n = 0; n < 4; n++) sum[n] += *(Pair *)(x[j + n] + half) * *(Pair *)(y[j + n] + half);
-        *(Pair *)(sums + half) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
+    Pair sum[4] = {{0}};
+    for (long j = 0; j < count; j += 4)
+        UNROLL for (int n = 0; n < 4; n++) sum[n] += *(Pair *)x[j + n] * *(Pair *)y[j + n];
+    *(Pair *)sums = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 INLINE void evaluate(const Sweep *w, const Work *work, Stage *at) {
