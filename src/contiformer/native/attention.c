@@ -16,7 +16,6 @@
    Softmax is computed online over tiles of keys, and again in the backward pass from the stored logarithms of its sums: the
    memory is that of the series. A head is worked on by one thread and by itself, so no batch mate changes its bits. */
 
-#include "draws.h"
 #include "matmul.h"
 
 #define TILE 256
@@ -89,8 +88,8 @@ typedef struct {
     /* moments of the cells; integrals between points and keys of one block, the inverse of what is between them in time (0 at
        equal times), and integrals between all keys and the right and left ends of their blocks [2, row] */
     float *moments, *whole, *carry, *run, *pairs, *inverse, *ends;
-    /* by row: maxima and sums of the softmax. Of a block: moments between its left and right end and its rows. Of a tile of keys in
-       the block's terms: by row and by column; pairs of rows and keys; sums of values */
+    /* by row: maxima and sums of the softmax. Of a block: moments between its two ends and its rows. Of a tile of keys in the
+       block's terms: by row and by column; pairs of rows and keys; sums of values */
     float *most, *total, *sides[2], *key_row, *key_column, *value_row, *value_column, *score, *factor, *used, *scaled, *mixed;
     /* the first five begin with zeros */
     float *g_means, *g_own, *g_moments, *g_carry, *g_pairs, *g_sides[2], *g_tile, *g;
@@ -529,8 +528,8 @@ INLINE int next_tile(const Attention *w, const Work *work, Tile *tile) {
     return 1;
 }
 
-/* Series of a tile's keys, or means of their values, in the block's terms, by row and if asked for by column. Where nothing changes,
-   rows are read where they are. */
+/* Series of a tile's keys, or means of their values, in the block's terms: by row, and if asked for by column. Where nothing
+   changes, rows are read where they are. */
 INLINE Matrix read_tile(const Attention *w, const Work *work, const Tile *tile, const int values, const int columns) {
     const Block *block = tile->block;
     const long extra = values ? work->extra : 0, size = work->size + extra * w->width, count = tile->end - tile->begin;
@@ -555,7 +554,7 @@ INLINE void return_series(const Attention *w, Work *work, const Tile *tile, floa
     multiply(tile->rows, size, width, rows, tile->keys.at, tile->keys.row, g_moments, stride, g_moments, stride);
 }
 
-/* Integrals between the points of a block and its keys. Or, from their gradients, those of the keys' series and of the moments. */
+/* Integrals between the points of a block and its keys. Or from their gradients those of the keys' series and of the moments. */
 INLINE void find_pairs(const Attention *w, Work *work, const Block *block, const int adjoint) {
     Tile tile = {block, INSIDE, block->key, block->key + block->keys, .rows = block->last - block->first};
     const long at = block->first * work->stride, from = block->first * work->wide, size = block->terms * w->width;
@@ -609,8 +608,8 @@ INLINE void find_sides(const Attention *w, Work *work, const Block *block, const
     }
 }
 
-/* Scores of a tile, and the factors between integrals and scores; NEVER where a row must not look, 0 for the factor where the score
-   is no integral. */
+/* Scores of a tile, and the factors between integrals and scores; NEVER where a row must not look, 0 for the factor where the
+   score is no integral. */
 INLINE void find_scores(const Attention *w, Work *work, const Tile *tile) {
     const Block *block = tile->block;
     const long wide = work->wide, stride = work->stride, width = tile->end - tile->begin, all = padded(width);
@@ -693,7 +692,7 @@ INLINE long answer(const Attention *w, const Work *work, long row) {
 
 /* Add a tile to the sums of some rows: exponentials and weighted values, beside the largest score so far. */
 INLINE void forward_rows(const Attention *w, Work *work, const Tile *tile) {
-    const long width = tile->end - tile->begin, terms = work->extra + tile->block->terms, wide = work->wide, stride = work->stride;
+    const long wide = work->wide, stride = work->stride, width = tile->end - tile->begin, terms = work->extra + tile->block->terms;
     for (long r = 0, row = tile->row; r < tile->rows; r++, row++) {
         float *s = work->score + r * wide, most = work->most[row], *out = w->out + answer(w, work, row);
 #pragma omp simd reduction(max : most)
@@ -728,7 +727,8 @@ INLINE void backward_rows(const Attention *w, Work *work, const Tile *tile) {
     }
     const float *used = find_used(w, work, tile);
     add_product(w, work, tile, work->extra, used, work->mixed, work->g_means);
-    multiply(tile->rows, width, terms * w->width, (Matrix){work->mixed, stride, 1}, work->value_column, wide, NULL, 0, work->g, wide);
+    const Matrix rows = {work->mixed, stride, 1};
+    multiply(tile->rows, width, terms * w->width, rows, work->value_column, wide, NULL, 0, work->g, wide);
     for (long r = 0; r < tile->rows; r++) {
         const float *weight = work->score + r * wide, *mine = used + r * wide, *factor = work->factor + r * wide;
         float *g = work->g + r * wide, *g_own = work->g_own + tile->begin;
@@ -753,7 +753,7 @@ INLINE void attend(const Attention *w, Work *work, const Block *block, const int
     if (!block->rows) return;
     if (work->blocks > 1) find_sides(w, work, block, 0);
     if (backward) clear(work->g_sides[0], size), clear(work->g_sides[1], size);
-    for (Tile tile = {block}; next_tile(w, work, &tile);) {
+    for (Tile tile = {.block = block}; next_tile(w, work, &tile);) {
         tile.values = read_tile(w, work, &tile, 1, backward);
         if (tile.side != INSIDE) tile.keys = read_tile(w, work, &tile, 0, 1);
         for (tile.row = block->row; tile.row < end; tile.row += tile.rows) {

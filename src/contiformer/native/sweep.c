@@ -20,7 +20,7 @@ typedef float Group[GROUP];
 typedef struct {
     /* Sizes; a piece has per_piece steps between nodes, and twice its nodes as terms. The states are keys and values, each with a
        field of its own, which works on `part` of the width at a time: a part does not see the others, nor does its norm. */
-    long states, batch, obs, width, part, heads, nodes, substeps, per_piece;
+    long states, batch, obs, width, part, heads, pieces, nodes, substeps, per_piece;
     int causal;
     /* the items to be solved, each a trajectory (state, sequence, observation), in order; NULL: all of them. The others are
        not written. */
@@ -73,12 +73,8 @@ typedef struct {
     const float *affine, *gain, *shift;
 } Work;
 
-INLINE long pieces_of(const Sweep *w) {
-    return (w->nodes - 1) / w->per_piece;
-}
-
 INLINE double half_length(const Sweep *w, long b, long piece) {
-    const double *edges = w->edges + b * (pieces_of(w) + 1) + piece;
+    const double *edges = w->edges + b * (w->pieces + 1) + piece;
     return (edges[1] - edges[0]) / 2;
 }
 
@@ -105,8 +101,8 @@ static int make_work(Work *work, const Sweep *w) {
     divide_memory(work, w, memory);
     memset(work->group, 0, (char *)work->stage[0].x - (char *)work->group);
     for (long b = 0, n = 0; b < w->batch; b++, n++) {
-        const double *edges = w->edges + b * (pieces_of(w) + 1);
-        for (long p = 0; p < pieces_of(w); p++, edges++)
+        const double *edges = w->edges + b * (w->pieces + 1);
+        for (long p = 0; p < w->pieces; p++, edges++)
             for (long i = 0; i < w->per_piece; i++)
                 work->grid[n++] = i ? *edges + (w->node[i] + 1) * half_length(w, b, p) : *edges;
         work->grid[n] = *edges;
@@ -275,8 +271,8 @@ INLINE void return_step(const Sweep *w, Work *work, const Crossing *c) {
 
 /* From rows [terms, width] of a piece to the series of its heads [heads, obs, pieces, terms, width / heads], or back. */
 INLINE void copy_heads(const long width, const Sweep *w, long row, long piece, float *rows, float *series, const int back) {
-    const long terms = 2 * (w->per_piece + 1), apart = w->obs * pieces_of(w) * terms * width;
-    series += row / w->obs % w->batch * w->heads * apart + (row % w->obs * pieces_of(w) + piece) * terms * width;
+    const long terms = 2 * (w->per_piece + 1), apart = w->obs * w->pieces * terms * width;
+    series += row / w->obs % w->batch * w->heads * apart + (row % w->obs * w->pieces + piece) * terms * width;
     for (long h = 0; h < w->heads; h++, series += apart, rows += width)
         for (long m = 0; m < terms; m++) {
             float *one = rows + m * w->width, *other = series + m * width;
@@ -293,7 +289,7 @@ INLINE void scale_basis(const Sweep *w, const Way *way, long piece, long size, f
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
 INLINE void write_series(const Sweep *w, const Way *way, const float *table, float *sum) {
     const long d = w->width, terms = 2 * (w->per_piece + 1), row = way->row;
-    const long pieces = pieces_of(w), rows = w->states * w->obs * w->batch;
+    const long pieces = w->pieces, rows = w->states * w->obs * w->batch;
     float *series = row < w->obs * w->batch ? w->key_series : w->value_series, scaled[terms * terms];
     const float *end = sum + (terms - 2) * d, *first = table + w->nodes * 2 * d, start = dot(d, first, first);
     for (long p = 0; p < pieces; p++, table += w->per_piece * 2 * d) {
@@ -312,7 +308,7 @@ INLINE void write_series(const Sweep *w, const Way *way, const float *table, flo
 INLINE void read_gradient(const Sweep *w, const Way *way, float *g_table, float *g) {
     const long d = w->width, terms = 2 * (w->per_piece + 1);
     float *g_series = (float *)(way->row < w->obs * w->batch ? w->g_key_series : w->g_value_series), scaled[terms * terms];
-    for (long p = 0; p < pieces_of(w); p++, g_table += w->per_piece * 2 * d) {
+    for (long p = 0; p < w->pieces; p++, g_table += w->per_piece * 2 * d) {
         WITH_WIDTH(d / w->heads, copy_heads(width, w, way->row, p, g, g_series, 1))
         scale_basis(w, way, p, terms * terms / 2, scaled);
         multiply(terms, d, terms, (Matrix){scaled, 1, terms}, g, d, g_table, d, g_table, d);

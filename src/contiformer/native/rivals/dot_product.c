@@ -4,7 +4,6 @@
    Nothing of the size of the scores is kept. Backwards the same scores are made again, the weights from their largest and
    from the sum of their exponentials, and which are dropped from the same hash. */
 
-#include "../draws.h"
 #include "products.h"
 
 /* Queries that are treated together, and keys: as many as 12 sums hold for four queries. */
