@@ -121,27 +121,29 @@ DISPATCH static void transpose(long rows, long columns, Matrix from, float *to, 
         for (long r = c < wide ? whole : 0; r < rows; r++) to[c * to_row + r] = from.at[r * from.row + c];
 }
 
-static long divide_memory(Work *work, const Attention *w, int backward, float *memory) {
+/* Without memory, this only counts how much it takes, gets that and divides it. */
+static int divide_memory(Work *work, const Attention *w, int backward) {
     const long row = work->row = padded(w->keys), terms = w->terms, points = w->points, size = work->size = terms * w->width;
     const long wide = work->wide = padded(MAX(MIN(TILE, w->keys), work->most_points)) + LANES;
     const long stride = work->stride = padded(size + w->width), tile = wide * stride, pairs = MIN(CHUNK, work->most_points) * wide;
     const long means = w->keys * w->pieces * (size + w->width), rows = work->most_points, numbers = terms * w->powers * points;
     long taken = 0;
-    work->memory = memory;
     TAKE(block, work->blocks * (long)(sizeof(Block) / sizeof(float))), TAKE(first_key, w->pieces + 1);
-    TAKE(key_time, 2 * row), TAKE(begin, 2 * points);
-    TAKE(end, 2 * points), TAKE(term, 6 * points), TAKE(sums, 2 * numbers), TAKE(numbers, numbers), TAKE(basis, w->rows * terms);
-    TAKE(expand, work->blocks * terms * terms), TAKE(means, means), TAKE(own, row), TAKE(zeros, w->width);
-    TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(carry, work->blocks * row), TAKE(run, row);
-    TAKE(ends, 2 * row), TAKE(pairs, points * wide), TAKE(inverse, points * wide);
+    TAKE(key_time, 2 * row), TAKE(begin, 2 * points), TAKE(end, 2 * points), TAKE(term, 6 * points), TAKE(sums, 2 * numbers);
+    TAKE(numbers, numbers), TAKE(basis, w->rows * terms), TAKE(expand, work->blocks * terms * terms), TAKE(means, means);
+    TAKE(own, row), TAKE(zeros, w->width), TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(run, row);
+    TAKE(carry, work->blocks * row), TAKE(ends, 2 * row), TAKE(pairs, points * wide), TAKE(inverse, points * wide);
     TAKE(sides[0], rows * stride), TAKE(sides[1], rows * stride), TAKE(most, w->rows), TAKE(total, w->rows);
     TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs);
     TAKE(factor, pairs), TAKE(used, pairs), TAKE(scaled, wide), TAKE(mixed, MIN(CHUNK, rows) * stride);
-    if (!backward) return taken;
-    TAKE(value_column, tile), TAKE(g_means, means), TAKE(g_own, row), TAKE(g_moments, points * stride);
-    TAKE(g_carry, work->blocks * row), TAKE(g_pairs, points * wide), TAKE(g_sides[0], rows * stride);
-    TAKE(g_sides[1], rows * stride), TAKE(g_tile, tile), TAKE(g, pairs);
-    return taken;
+    if (backward) {
+        TAKE(value_column, tile), TAKE(g_means, means), TAKE(g_own, row), TAKE(g_moments, points * stride);
+        TAKE(g_carry, work->blocks * row), TAKE(g_pairs, points * wide), TAKE(g_sides[0], rows * stride);
+        TAKE(g_sides[1], rows * stride), TAKE(g_tile, tile), TAKE(g, pairs);
+    }
+    if (work->memory) return 0;
+    work->memory = get_memory(taken);
+    return work->memory ? divide_memory(work, w, backward) : 1;
 }
 
 /* Cut the points of a sequence up to its last key or row into blocks: not between equal times, so that those meet in one block.
@@ -167,9 +169,7 @@ static int make_work(Work *work, const Attention *w, long begin, long end, int b
         const long blocks = cut_points(w, batch, NULL, &work->most_points);
         work->blocks = MAX(blocks, work->blocks);
     }
-    float *memory = get_memory(divide_memory(work, w, backward, NULL));
-    if (!memory) return 1;
-    divide_memory(work, w, backward, memory);
+    if (divide_memory(work, w, backward)) return 1;
     clear(work->zeros, w->width);
     return 0;
 }
@@ -380,10 +380,10 @@ INLINE void add_product(const Attention *w, Work *work, const Tile *tile, long e
     const Matrix turned = {x, 1, work->wide};
     to += (tile->begin * w->pieces + block->piece) * size;
     if (block->alone && size % LANES == 0) {
-        multiply(keys, size, tile->rows, turned, y, stride, to, apart, to, apart);
+        multiply(keys, size, tile->rows, turned, y, stride, to, to, apart);
         return;
     }
-    multiply(keys, columns, tile->rows, turned, y, stride, NULL, 0, work->g_tile, stride);
+    multiply(keys, columns, tile->rows, turned, y, stride, NULL, work->g_tile, stride);
     for (long i = 0; i < keys; i++)
         WITH_WIDTH(w->width, add_unexpanded(width, w->terms, block, extra, work->g_tile + i * stride, to + i * apart))
 }
@@ -551,7 +551,7 @@ INLINE void return_series(const Attention *w, Work *work, const Tile *tile, floa
     const long width = tile->end - tile->begin, size = tile->block->terms * w->width, stride = work->stride;
     add_product(w, work, tile, 0, g, moments, w->g_series + (work->series - w->series));
     const Matrix rows = {g, work->wide, 1};
-    multiply(tile->rows, size, width, rows, tile->keys.at, tile->keys.row, g_moments, stride, g_moments, stride);
+    multiply(tile->rows, size, width, rows, tile->keys.at, tile->keys.row, g_moments, g_moments, stride);
 }
 
 /* Integrals between the points of a block and its keys. Or from their gradients those of the keys' series and of the moments. */
@@ -561,7 +561,7 @@ INLINE void find_pairs(const Attention *w, Work *work, const Block *block, const
     const Matrix moments = {work->moments + at, work->stride, 1};
     float *pairs = work->pairs + from;
     tile.keys = read_tile(w, work, &tile, 0, !adjoint);
-    if (!adjoint) multiply(tile.rows, block->keys, size, moments, work->key_column, work->wide, NULL, 0, pairs, work->wide);
+    if (!adjoint) multiply(tile.rows, block->keys, size, moments, work->key_column, work->wide, NULL, pairs, work->wide);
     sum_outwards(work, block, adjoint ? work->g_pairs : work->pairs, adjoint);
     if (adjoint) return_series(w, work, &tile, work->g_pairs + from, moments.at, work->g_moments + at);
 }
@@ -620,7 +620,7 @@ INLINE void find_scores(const Attention *w, Work *work, const Tile *tile) {
     if (tile->side != INSIDE) {
         const Matrix moments = {work->sides[tile->side > INSIDE] + (tile->row - block->row) * stride, stride, 1};
         const float *carry = block->carry + tile->begin;
-        multiply(tile->rows, width, block->terms * w->width, moments, work->key_column, wide, carry, 0, work->score, wide);
+        multiply(tile->rows, width, block->terms * w->width, moments, work->key_column, wide, carry, work->score, wide);
         for (long i = 0; i < width; i++) gap[i] = (float)fabs(there[i] - origin);
     }
     for (long r = 0; r < tile->rows; r++) {
@@ -692,7 +692,7 @@ INLINE long answer(const Attention *w, const Work *work, long row) {
 
 /* Add a tile to the sums of some rows: exponentials and weighted values, beside the largest score so far. */
 INLINE void forward_rows(const Attention *w, Work *work, const Tile *tile) {
-    const long wide = work->wide, stride = work->stride, width = tile->end - tile->begin, terms = work->extra + tile->block->terms;
+    const long width = tile->end - tile->begin, terms = work->extra + tile->block->terms, wide = work->wide;
     for (long r = 0, row = tile->row; r < tile->rows; r++, row++) {
         float *s = work->score + r * wide, most = work->most[row], *out = w->out + answer(w, work, row);
 #pragma omp simd reduction(max : most)
@@ -703,11 +703,11 @@ INLINE void forward_rows(const Attention *w, Work *work, const Tile *tile) {
         EACH(d, w->width) out[d] *= shrink;
     }
     const Matrix used = {find_used(w, work, tile), wide, 1};
-    multiply(tile->rows, terms * w->width, width, used, tile->values.at, tile->values.row, NULL, 0, work->mixed, stride);
+    multiply(tile->rows, terms * w->width, width, used, tile->values.at, tile->values.row, NULL, work->mixed, work->stride);
     for (long r = 0; r < tile->rows; r++) {
         float share[terms], *out = w->out + answer(w, work, tile->row + r);
         find_shares(w, work, tile, tile->row + r, share);
-        WITH_WIDTH(w->width, sum_rows(width, terms, share, work->mixed + r * stride, out, out))
+        WITH_WIDTH(w->width, sum_rows(width, terms, share, work->mixed + r * work->stride, out, out))
     }
 }
 
@@ -728,7 +728,7 @@ INLINE void backward_rows(const Attention *w, Work *work, const Tile *tile) {
     const float *used = find_used(w, work, tile);
     add_product(w, work, tile, work->extra, used, work->mixed, work->g_means);
     const Matrix rows = {work->mixed, stride, 1};
-    multiply(tile->rows, width, terms * w->width, rows, work->value_column, wide, NULL, 0, work->g, wide);
+    multiply(tile->rows, width, terms * w->width, rows, work->value_column, wide, NULL, work->g, wide);
     for (long r = 0; r < tile->rows; r++) {
         const float *weight = work->score + r * wide, *mine = used + r * wide, *factor = work->factor + r * wide;
         float *g = work->g + r * wide, *g_own = work->g_own + tile->begin;
@@ -759,10 +759,8 @@ INLINE void attend(const Attention *w, Work *work, const Block *block, const int
         for (tile.row = block->row; tile.row < end; tile.row += tile.rows) {
             tile.rows = MIN(CHUNK, end - tile.row);
             find_scores(w, work, &tile);
-            if (backward)
-                backward_rows(w, work, &tile);
-            else
-                forward_rows(w, work, &tile);
+            if (backward) backward_rows(w, work, &tile);
+            else forward_rows(w, work, &tile);
         }
     }
     if (backward && work->blocks > 1) find_sides(w, work, block, 1);

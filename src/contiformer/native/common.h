@@ -47,7 +47,7 @@ INLINE void *next_of(float *memory, long *taken, long size) {
     return memory ? memory + begin : NULL;
 }
 
-#define TAKE(name, size) work->name = next_of(memory, &taken, size)
+#define TAKE(name, size) work->name = next_of(work->memory, &taken, size)
 
 /* Set the power of two of the whole number next to one of size up to 126, and return the rest between -1/2 and 1/2. In a float
    near `rounder` the last bits are the nearest whole number. Taken from there, NaN gives a power without meaning and stays NaN

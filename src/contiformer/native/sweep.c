@@ -73,38 +73,30 @@ typedef struct {
     const float *affine, *gain, *shift;
 } Work;
 
-INLINE double half_length(const Sweep *w, long b, long piece) {
-    const double *edges = w->edges + b * (w->pieces + 1) + piece;
-    return (edges[1] - edges[0]) / 2;
-}
-
-static long divide_memory(Work *work, const Sweep *w, float *memory) {
+/* Divide the working memory. Without any, this only counts how much it takes, gets that and divides it. */
+static int make_work(Work *work, const Sweep *w) {
     const long d = w->width, vectors = d * GROUP;
     long taken = 0;
-    work->memory = memory, work->numbers = d * w->part + 4 * vectors;
+    work->numbers = d * w->part + 4 * vectors;
     TAKE(group, work->numbers), TAKE(all, 2 * work->numbers), TAKE(zeros, 2 * d);
     for (int s = 0; s < STAGES; s++) {
         TAKE(stage[s].x, 2 * vectors), TAKE(stage[s].n, vectors), TAKE(stage[s].length, vectors);
-        work->stage[s].k = work->stage[s].x + (memory ? d : 0);
+        work->stage[s].k = work->stage[s].x + (work->memory ? d : 0);
     }
     TAKE(path, 2 * w->substeps * vectors), TAKE(lambda, 2 * vectors), TAKE(g_initial, 2 * vectors), TAKE(g, 2 * vectors);
     TAKE(gz, vectors), TAKE(gx, vectors), TAKE(sum, vectors), TAKE(rows, 2 * vectors), TAKE(piece, 2 * (w->per_piece + 1) * d);
     TAKE(table, 2 * (w->nodes + 1) * vectors), TAKE(grid, 2 * w->batch * w->nodes);
-    work->kappa = work->lambda + (memory ? d : 0);
-    return taken;
-}
-
-static int make_work(Work *work, const Sweep *w) {
-    *work = (Work){0};
-    float *memory = get_memory(divide_memory(work, w, NULL));
-    if (!memory) return 1;
-    divide_memory(work, w, memory);
+    work->kappa = work->lambda + (work->memory ? d : 0);
+    if (!work->memory) {
+        work->memory = get_memory(taken);
+        return work->memory ? make_work(work, w) : 1;
+    }
     memset(work->group, 0, (char *)work->stage[0].x - (char *)work->group);
     for (long b = 0, n = 0; b < w->batch; b++, n++) {
         const double *edges = w->edges + b * (w->pieces + 1);
         for (long p = 0; p < w->pieces; p++, edges++)
             for (long i = 0; i < w->per_piece; i++)
-                work->grid[n++] = i ? *edges + (w->node[i] + 1) * half_length(w, b, p) : *edges;
+                work->grid[n++] = i ? *edges + (w->node[i] + 1) * ((edges[1] - edges[0]) / 2) : *edges;
         work->grid[n] = *edges;
     }
     return 0;
@@ -137,7 +129,7 @@ INLINE void evaluate(const Sweep *w, const Work *work, Stage *at) {
         const float *slope = matrix + part * part, *bias = slope + part;
         float *z = at->n[from], *length = at->length[from / part], inverse[GROUP];
         EACH_LANE(j, 0, part) z[j * GROUP + l] = bias[j] + slope[j] * at->time[l];
-        multiply(part, GROUP, part, (Matrix){matrix, 1, part}, at->x[from], GROUP, z, GROUP, z, GROUP);
+        multiply(part, GROUP, part, (Matrix){matrix, 1, part}, at->x[from], GROUP, z, z, GROUP);
         if (gain) sum_channels(part, at->n + from, at->n + from, length);
         EACH(l, GROUP) length[l] = gain ? sqrtf(length[l] / part + eps) : 1.0f, inverse[l] = 1 / length[l];
         for (long j = from; j < from + part; j++) {
@@ -175,15 +167,15 @@ INLINE void pull_back(const Sweep *w, Work *work, const Stage *at, Group *g) {
     gather(d, rows, gz, 1);
     for (long j = 0; j < d; j += part, matrix += (part + 2) * part) {
         float *sum = work->group + j * part;
-        multiply(part, GROUP, part, (Matrix){matrix, part, 1}, gz[j], GROUP, NULL, 0, work->gx[j], GROUP);
-        multiply(part, part, GROUP, (Matrix){at->x[j], GROUP, 1}, work->rows + j, d, sum, part, sum, part);
+        multiply(part, GROUP, part, (Matrix){matrix, part, 1}, gz[j], GROUP, NULL, work->gx[j], GROUP);
+        multiply(part, part, GROUP, (Matrix){at->x[j], GROUP, 1}, work->rows + j, d, sum, sum, part);
     }
 }
 
 /* The way of one trajectory: from its observation to the nodes after it one by one, then to those before it. A causal model does
    not go back beyond the observation's own piece. */
 typedef struct {
-    long row, b, observed, first, stop, crossings; /* observed: where the observation is in `key` or `value` */
+    long row, observed, first, stop, crossings; /* observed: where the observation is in `key` or `value` */
     double time;
     const double *grid;
 } Way;
@@ -221,8 +213,8 @@ INLINE long row_of(const Sweep *w, long item) {
 INLINE long find_ways(const Sweep *w, const Work *work, long begin, long count, Way *way) {
     long most = 0;
     for (long l = 0; l < GROUP; l++, way++) {
-        const long row = row_of(w, begin + MIN(l, count - 1)), b = row / w->obs % w->batch, at = row % (w->batch * w->obs);
-        *way = (Way){.row = row, .b = b, .observed = at * w->width, .time = w->times[at], .grid = work->grid + b * w->nodes};
+        const long row = row_of(w, begin + MIN(l, count - 1)), at = row % (w->batch * w->obs);
+        *way = (Way){.row = row, .observed = at * w->width, .time = w->times[at], .grid = work->grid + at / w->obs * w->nodes};
         while (way->first < w->nodes && way->grid[way->first] < way->time) way->first++;
         way->stop = w->causal && way->first > 0 ? (way->first - 1) / w->per_piece * w->per_piece : 0;
         way->crossings = w->nodes - way->stop;
@@ -282,7 +274,8 @@ INLINE void copy_heads(const long width, const Sweep *w, long row, long piece, f
 
 /* The basis of a piece: slopes are in time, the series in the variable of the piece. */
 INLINE void scale_basis(const Sweep *w, const Way *way, long piece, long size, float *scaled) {
-    const float half = (float)half_length(w, way->b, piece);
+    const double *edge = way->grid + piece * w->per_piece;
+    const float half = (float)((edge[w->per_piece] - *edge) / 2);
     EACH(m, size) scaled[2 * m] = w->basis[2 * m], scaled[2 * m + 1] = half * w->basis[2 * m + 1];
 }
 
@@ -294,7 +287,7 @@ INLINE void write_series(const Sweep *w, const Way *way, const float *table, flo
     const float *end = sum + (terms - 2) * d, *first = table + w->nodes * 2 * d, start = dot(d, first, first);
     for (long p = 0; p < pieces; p++, table += w->per_piece * 2 * d) {
         scale_basis(w, way, p, terms * terms / 2, scaled);
-        multiply(terms, d, terms, (Matrix){scaled, terms, 1}, table, d, NULL, 0, sum, d);
+        multiply(terms, d, terms, (Matrix){scaled, terms, 1}, table, d, NULL, sum, d);
         WITH_WIDTH(d / w->heads, copy_heads(width, w, row, p, sum, series, 0))
         float last = 0;
 #pragma omp simd reduction(+ : last)
@@ -311,7 +304,7 @@ INLINE void read_gradient(const Sweep *w, const Way *way, float *g_table, float 
     for (long p = 0; p < w->pieces; p++, g_table += w->per_piece * 2 * d) {
         WITH_WIDTH(d / w->heads, copy_heads(width, w, way->row, p, g, g_series, 1))
         scale_basis(w, way, p, terms * terms / 2, scaled);
-        multiply(terms, d, terms, (Matrix){scaled, 1, terms}, g, d, g_table, d, g_table, d);
+        multiply(terms, d, terms, (Matrix){scaled, 1, terms}, g, d, g_table, g_table, d);
     }
 }
 
@@ -405,10 +398,9 @@ INLINE void hand_over(const Sweep *w, long state, Work *work) {
         for (long j = 0; j < d; j++, from += GROUP) {
             double sum = 0;
             for (int l = 0; l < GROUP; l++) sum += from[l];
-            if (row < 2)
-                w->g_affine[at + j / part * (part + 2) * part + (part + row) * part + j % part] = (float)sum;
-            else
-                w->g_norm[((row - 2) * w->states + state) * d + j] = (float)sum;
+            float *to = row < 2 ? w->g_affine + at + (j / part * (part + 2) + part + row) * part + j % part
+                                : w->g_norm + ((row - 2) * w->states + state) * d + j;
+            *to = (float)sum;
         }
     memset(work->all, 0, work->numbers * sizeof(double));
 }
@@ -416,19 +408,16 @@ INLINE void hand_over(const Sweep *w, long state, Work *work) {
 /* In groups, each of items of one state. */
 INLINE int sweep(const Sweep *w, long begin, long end, const int backward) {
     const long rows = w->obs * w->batch, d = w->width;
-    Work work;
+    Work work = {0};
     if (make_work(&work, w)) return 1;
     for (long n = begin, count; n < end; n += count) {
         const long state = row_of(w, n) / rows;
         for (count = 1; count < GROUP && n + count < end && row_of(w, n + count) / rows == state;) count++;
         work.affine = w->affine + state * d * (w->part + 2);
         if (w->norm) work.gain = w->norm + state * d, work.shift = work.gain + w->states * d;
-        if (!backward) {
-            forward_group(w, &work, n, count);
-            continue;
-        }
-        backward_group(w, &work, n, count);
-        if (n + count == end || row_of(w, n + count) / rows != state) hand_over(w, state, &work);
+        if (!backward) forward_group(w, &work, n, count);
+        else backward_group(w, &work, n, count);
+        if (backward && (n + count == end || row_of(w, n + count) / rows != state)) hand_over(w, state, &work);
     }
     free(work.memory);
     return 0;
