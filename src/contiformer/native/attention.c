@@ -16,14 +16,11 @@
    Softmax is computed online over tiles of keys, and again in the backward pass from the stored logarithms of its sums: the
    memory is that of the series. A head is worked on by one thread and by itself, so no batch mate changes its bits. */
 
-#include "draws.h"
 #include "matmul.h"
 
 #define TILE 256
 #define CHUNK 128
 #define NEVER -3e38f
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 typedef struct {
     /* width: of a head; block: most points of a block; cut: share of the series that a block's terms may leave out */
@@ -63,9 +60,12 @@ typedef struct {
 
 /* Keys beside a block: those on other pieces are apart, because the means of their values are put together of two parts. */
 enum { FAR_LEFT, LEFT, INSIDE, RIGHT, FAR_RIGHT };
+/* The keys from `begin` to `end` - 1 and some rows of the block; series and means of these keys in the block's terms. */
 typedef struct {
+    const Block *block;
     int side;
-    long begin, end;
+    long begin, end, row, rows;
+    Matrix keys, values;
 } Tile;
 
 /* Working memory for one head. What follows from the times serves all heads of a sequence. Rows are padded to whole vectors. */
@@ -86,12 +86,13 @@ typedef struct {
        terms, width]; q(t_i) . key_i */
     float *expand, *numbers, *basis, *means, *own, *zeros;
     /* moments of the cells; integrals between points and keys of one block, the inverse of what is between them in time (0 at
-       equal times), and integrals between these keys and the ends of the block */
-    float *moments, *whole, *carry, *run, *pairs, *inverse, *to_left, *to_right;
-    /* of a block: moments between its ends and its rows, maxima and sums of the softmax. Of a tile of keys in the block's terms:
-       by row and by column; pairs of rows and keys; sums of values */
-    float *before, *after, *most, *total, *key_row, *key_column, *value_row, *value_column, *score, *factor, *used, *scaled, *mixed;
-    float *g_means, *g_own, *g_moments, *g_carry, *g_pairs, *g_before, *g_after, *g_tile, *g;
+       equal times), and integrals between all keys and the right and left ends of their blocks [2, row] */
+    float *moments, *whole, *carry, *run, *pairs, *inverse, *ends;
+    /* by row: maxima and sums of the softmax. Of a block: moments between its two ends and its rows. Of a tile of keys in the
+       block's terms: by row and by column; pairs of rows and keys; sums of values */
+    float *most, *total, *sides[2], *key_row, *key_column, *value_row, *value_column, *score, *factor, *used, *scaled, *mixed;
+    /* the first five begin with zeros */
+    float *g_means, *g_own, *g_moments, *g_carry, *g_pairs, *g_sides[2], *g_tile, *g;
 } Work;
 
 INLINE long padded(long size) {
@@ -107,40 +108,42 @@ INLINE void add_to(long size, const float *from, float *to) {
 }
 
 /* to [columns, to_row] = from [rows, columns] transposed */
-DISPATCH static void transpose(long rows, long columns, const float *from, long from_row, float *to, long to_row) {
+DISPATCH static void transpose(long rows, long columns, Matrix from, float *to, long to_row) {
     const long whole = rows / LANES * LANES, wide = columns / LANES * LANES;
     for (long r = 0; r < whole; r += LANES)
         for (long c = 0; c < wide; c += LANES) {
             Lanes square[LANES];
-            UNROLL for (int n = 0; n < LANES; n++) square[n] = AT(from + (r + n) * from_row, c);
+            UNROLL for (int n = 0; n < LANES; n++) square[n] = AT(from.at + (r + n) * from.row, c);
             transpose_square(square);
             UNROLL for (int n = 0; n < LANES; n++) PUT(to + (c + n) * to_row, r) = square[n];
         }
     for (long c = 0; c < columns; c++)
-        for (long r = c < wide ? whole : 0; r < rows; r++) to[c * to_row + r] = from[r * from_row + c];
+        for (long r = c < wide ? whole : 0; r < rows; r++) to[c * to_row + r] = from.at[r * from.row + c];
 }
 
-static long divide_memory(Work *work, const Attention *w, int backward, float *memory) {
+/* Without memory, this only counts how much it takes, gets that and divides it. */
+static int divide_memory(Work *work, const Attention *w, int backward) {
     const long row = work->row = padded(w->keys), terms = w->terms, points = w->points, size = work->size = terms * w->width;
     const long wide = work->wide = padded(MAX(MIN(TILE, w->keys), work->most_points)) + LANES;
     const long stride = work->stride = padded(size + w->width), tile = wide * stride, pairs = MIN(CHUNK, work->most_points) * wide;
     const long means = w->keys * w->pieces * (size + w->width), rows = work->most_points, numbers = terms * w->powers * points;
     long taken = 0;
-    work->memory = memory;
     TAKE(block, work->blocks * (long)(sizeof(Block) / sizeof(float))), TAKE(first_key, w->pieces + 1);
-    TAKE(key_time, 2 * row), TAKE(begin, 2 * points);
-    TAKE(end, 2 * points), TAKE(term, 6 * points), TAKE(sums, 2 * numbers), TAKE(numbers, numbers), TAKE(basis, w->rows * terms);
-    TAKE(expand, work->blocks * terms * terms), TAKE(means, means), TAKE(own, row), TAKE(zeros, w->width);
-    TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(carry, work->blocks * row), TAKE(to_left, row);
-    TAKE(run, row), TAKE(to_right, row), TAKE(pairs, points * wide), TAKE(inverse, points * wide);
-    TAKE(before, rows * stride), TAKE(after, rows * stride), TAKE(most, rows), TAKE(total, rows);
+    TAKE(key_time, 2 * row), TAKE(begin, 2 * points), TAKE(end, 2 * points), TAKE(term, 6 * points), TAKE(sums, 2 * numbers);
+    TAKE(numbers, numbers), TAKE(basis, w->rows * terms), TAKE(expand, work->blocks * terms * terms), TAKE(means, means);
+    TAKE(own, row), TAKE(zeros, w->width), TAKE(moments, points * stride), TAKE(whole, work->blocks * stride), TAKE(run, row);
+    TAKE(carry, work->blocks * row), TAKE(ends, 2 * row), TAKE(pairs, points * wide), TAKE(inverse, points * wide);
+    TAKE(sides[0], rows * stride), TAKE(sides[1], rows * stride), TAKE(most, w->rows), TAKE(total, w->rows);
     TAKE(key_row, tile), TAKE(key_column, tile), TAKE(value_row, tile), TAKE(score, pairs);
     TAKE(factor, pairs), TAKE(used, pairs), TAKE(scaled, wide), TAKE(mixed, MIN(CHUNK, rows) * stride);
-    if (!backward) return taken;
-    TAKE(value_column, tile), TAKE(g_means, means), TAKE(g_own, row), TAKE(g_moments, points * stride);
-    TAKE(g_carry, work->blocks * row), TAKE(g_pairs, points * wide), TAKE(g_before, rows * stride), TAKE(g_after, rows * stride);
-    TAKE(g_tile, tile), TAKE(g, pairs);
-    return taken;
+    if (backward) {
+        TAKE(value_column, tile), TAKE(g_means, means), TAKE(g_own, row), TAKE(g_moments, points * stride);
+        TAKE(g_carry, work->blocks * row), TAKE(g_pairs, points * wide), TAKE(g_sides[0], rows * stride);
+        TAKE(g_sides[1], rows * stride), TAKE(g_tile, tile), TAKE(g, pairs);
+    }
+    if (work->memory) return 0;
+    work->memory = get_memory(taken);
+    return work->memory ? divide_memory(work, w, backward) : 1;
 }
 
 /* Cut the points of a sequence up to its last key or row into blocks: not between equal times, so that those meet in one block.
@@ -166,9 +169,7 @@ static int make_work(Work *work, const Attention *w, long begin, long end, int b
         const long blocks = cut_points(w, batch, NULL, &work->most_points);
         work->blocks = MAX(blocks, work->blocks);
     }
-    float *memory = get_memory(divide_memory(work, w, backward, NULL));
-    if (!memory) return 1;
-    divide_memory(work, w, backward, memory);
+    if (divide_memory(work, w, backward)) return 1;
     clear(work->zeros, w->width);
     return 0;
 }
@@ -345,52 +346,46 @@ INLINE void sum_pieces(const Attention *w, const Work *work, float *means, int a
         }
 }
 
-/* to [width] = start + sum of share[m] from[m] */
+/* to [width] = start + sum of share[m] from[m]; start NULL: zeros */
 INLINE void sum_rows(const long width, long terms, const float *share, const float *from, const float *start, float *to) {
     for (long d = 0; d < width; d += 2 * LANES) {
         const long some = MIN(width - d, 2 * LANES);
         float sum[2 * LANES];
-        EACH(e, some) sum[e] = start[d + e];
+        EACH(e, some) sum[e] = start ? start[d + e] : 0;
         for (long m = 0; m < terms; m++) EACH(e, some) sum[e] += share[m] * from[m * width + d + e];
         EACH(e, some) to[d + e] = sum[e];
     }
 }
 
-/* to [count, extra + terms of the block, width] = E from [count, extra + terms, width]; the rows of both are so far apart */
-INLINE void expand_rows(
-    const long width, long count, long extra, const Block *block, long terms, const float *zeros, const float *from, long from_row,
-    float *to, long to_row
-) {
-    for (long i = 0; i < count; i++, from += from_row, to += to_row) {
-        memcpy(to, from, extra * width * sizeof(float));
-        for (long r = extra; r < extra + block->terms; r++)
-            sum_rows(width, extra + terms - r, block->expand + (r - extra) * (terms + 1), from + r * width, zeros, to + r * width);
-    }
+/* to [extra + terms of the block, width] = E from [extra + terms, width] */
+INLINE void expand(const long width, long terms, const Block *block, long extra, const float *from, float *to) {
+    memcpy(to, from, extra * width * sizeof(float));
+    for (long r = extra; r < extra + block->terms; r++)
+        sum_rows(width, extra + terms - r, block->expand + (r - extra) * (terms + 1), from + r * width, NULL, to + r * width);
 }
 
 /* Its adjoint, added to what is there. */
-INLINE void add_unexpanded(
-    const long width, long count, long extra, const Block *block, long terms, const float *from, long from_row, float *to, long to_row
-) {
-    for (long i = 0; i < count; i++, from += from_row, to += to_row) {
-        add_to(extra * width, from, to);
-        for (long r = 0; r < block->terms; r++)
-            for (long m = r; m < terms; m++)
-                EACH(d, width) to[(extra + m) * width + d] += block->expand[r * terms + m] * from[(extra + r) * width + d];
-    }
+INLINE void add_unexpanded(const long width, long terms, const Block *block, long extra, const float *from, float *to) {
+    add_to(extra * width, from, to);
+    for (long r = 0; r < block->terms; r++)
+        for (long m = r; m < terms; m++)
+            EACH(d, width) to[(extra + m) * width + d] += block->expand[r * terms + m] * from[(extra + r) * width + d];
 }
 
-/* Add E^T x y to the series of a tile's keys, which lie so far apart. */
-INLINE void add_product(
-    const Attention *w, Work *work, const Block *block, long extra, long keys, long inner, Matrix x, const float *y, float *to
-) {
+/* Add E^T x^T y to the series of a tile's keys, with x [rows, wide] and y [rows, stride]. */
+INLINE void add_product(const Attention *w, Work *work, const Tile *tile, long extra, const float *x, const float *y, float *to) {
+    const Block *block = tile->block;
     const long size = work->size + extra * w->width, apart = w->pieces * size, columns = (extra + block->terms) * w->width;
+    const long keys = tile->end - tile->begin, stride = work->stride;
+    const Matrix turned = {x, 1, work->wide};
+    to += (tile->begin * w->pieces + block->piece) * size;
     if (block->alone && size % LANES == 0) {
-        multiply(keys, size, inner, x, y, work->stride, to, apart, to, apart);
+        multiply(keys, size, tile->rows, turned, y, stride, to, to, apart);
         return;
     }
-    multiply(keys, columns, inner, x, y, work->stride, NULL, 0, work->g_tile, work->stride);
-    WITH_WIDTH(w->width, add_unexpanded(width, keys, extra, block, w->terms, work->g_tile, work->stride, to, apart))
+    multiply(keys, columns, tile->rows, turned, y, stride, NULL, work->g_tile, stride);
+    for (long i = 0; i < keys; i++)
+        WITH_WIDTH(w->width, add_unexpanded(width, w->terms, block, extra, work->g_tile + i * stride, to + i * apart))
 }
 
 /* Root mean squares over `count` series [terms, width] of each of their terms, as shares of that of all; the larger of these and
@@ -444,19 +439,19 @@ INLINE void find_moments(const long width, const Attention *w, const Work *work,
             }
 }
 
-/* In place: from each[n][i], the integral over cell n against key i, to their sums from i to n; `right` and `left` are zero before,
-   and then have the sums from the key to the ends. Or the adjoint of that, which begins with the gradients of these two. */
-INLINE void sum_outwards(
-    long keys, long points, const int32_t *place, long first, long row, float *pairs, float *left, float *right, const int adjoint
-) {
+/* In place: from each[n][i], the integral over cell n against key i, to their sums from i to n; `ends` are zero before, and then
+   have the sums from the key to the ends. Or the adjoint of that, which begins with the gradients of these. */
+INLINE void sum_outwards(const Work *work, const Block *block, float *pairs, const int adjoint) {
+    const int32_t *place = work->place + block->key;
+    float *right = work->ends + block->key, *left = right + work->row;
     for (int side = 0; side < 2; side++)
-        for (long k = 0, begun = 0; k < points; k++) {
-            const long n = side ^ adjoint ? points - 1 - k : k;
-            float *each = pairs + n * row;
-            while (begun < keys && place[begun] <= first + n) begun++;
-            while (begun > 0 && place[begun - 1] > first + n) begun--;
+        for (long k = 0, begun = 0; k < block->last - block->first; k++) {
+            const long n = side ^ adjoint ? block->last - 1 - k : block->first + k;
+            float *each = pairs + n * work->wide;
+            while (begun < block->keys && place[begun] <= n) begun++;
+            while (begun > 0 && place[begun - 1] > n) begun--;
             if (side)
-                EACH(i, keys - begun) each[begun + i] = left[begun + i] += each[begun + i];
+                EACH(i, block->keys - begun) each[begun + i] = left[begun + i] += each[begun + i];
             else EACH(i, begun) {
                 const float here = each[i];
                 each[i] = right[i], right[i] += here;
@@ -468,7 +463,7 @@ INLINE void sum_outwards(
    from the gradients of the sums to those of the integrals. A sum begins with the integral up to the end of the own block. */
 INLINE void sum_blocks(const Work *work, int causal, int adjoint) {
     for (int side = 0; side < (causal ? 1 : 2); side++) {
-        float *run = work->run, *ends = side ? work->to_left : work->to_right;
+        float *run = work->run, *ends = work->ends + side * work->row;
         clear(run, work->row);
         for (long n = 0; n < work->blocks; n++) {
             const Block *block = work->block + (side ^ adjoint ? work->blocks - 1 - n : n);
@@ -495,7 +490,7 @@ INLINE void find_carry(const Attention *w, Work *work) {
         clear(total, work->stride), clear(block->whole, work->stride);
         for (long n = block->first; n < block->last; n++)
             add_to(block->terms * w->width, work->moments + n * work->stride, total);
-        add_unexpanded(w->width, 1, 0, block, w->terms, total, 0, block->whole, 0);
+        add_unexpanded(w->width, w->terms, block, 0, total, block->whole);
         const float *series = work->series + block->piece * work->size;
         for (long i = 0; i < work->length; i++, series += w->pieces * work->size)
             block->carry[i] = unseen(w, block, i) ? 0 : dot(work->size, series, block->whole);
@@ -515,14 +510,15 @@ INLINE void return_carry(const Attention *w, Work *work) {
             float *g_series = w->g_series + (work->series - w->series) + at;
             EACH(d, work->size) g_whole[d] += g * series[d], g_series[d] += g * block->whole[d];
         }
-        expand_rows(w->width, 1, 0, block, w->terms, work->zeros, g_whole, 0, g_total, 0);
+        expand(w->width, w->terms, block, 0, g_whole, g_total);
         for (long n = block->first; n < block->last; n++)
             add_to(block->terms * w->width, g_total, work->g_moments + n * work->stride);
     }
 }
 
 /* The tiles of a block one after the other; 0 when there is none left. */
-INLINE int next_tile(const Attention *w, const Work *work, const Block *block, Tile *tile) {
+INLINE int next_tile(const Attention *w, const Work *work, Tile *tile) {
+    const Block *block = tile->block;
     const int *own = work->first_key + block->piece, sides = w->causal ? INSIDE + 1 : FAR_RIGHT + 1;
     const long end[] = {own[0], block->key, block->key + block->keys, own[1], work->length};
     tile->begin = tile->end;
@@ -532,58 +528,42 @@ INLINE int next_tile(const Attention *w, const Work *work, const Block *block, T
     return 1;
 }
 
-/* The series [extra + terms, width] of a tile's keys in the block's terms; where nothing changes, they are read where they are. */
-INLINE const float *tile_rows(
-    const Attention *w, const Work *work, const Block *block, const Tile *tile, const float *from, long extra, float *to, long *row
-) {
-    const long size = work->size + extra * w->width;
-    from += (tile->begin * w->pieces + block->piece) * size;
-    *row = w->pieces * size;
-    if (block->alone && size % LANES == 0) return from;
-    const long count = tile->end - tile->begin, stride = work->stride;
-    WITH_WIDTH(w->width, expand_rows(width, count, extra, block, w->terms, work->zeros, from, *row, to, stride))
-    *row = work->stride;
-    return to;
-}
-
-INLINE Tile inside(const Block *block) {
-    return (Tile){INSIDE, block->key, block->key + block->keys};
-}
-
-/* Integrals between the points of a block and its keys. */
-INLINE void find_pairs(const Attention *w, Work *work, const Block *block) {
-    const Tile tile = inside(block);
-    const long points = block->last - block->first, size = block->terms * w->width;
-    float *pairs = work->pairs + block->first * work->wide, *column = work->key_column;
-    long row;
-    const float *keys = tile_rows(w, work, block, &tile, work->series, 0, work->key_row, &row);
-    transpose(block->keys, size, keys, row, column, work->wide);
-    const Matrix moments = {work->moments + block->first * work->stride, work->stride, 1};
-    multiply(points, block->keys, size, moments, column, work->wide, NULL, 0, pairs, work->wide);
-    sum_outwards(block->keys, points, work->place + block->key, block->first, work->wide, pairs, work->to_left + block->key,
-                 work->to_right + block->key, 0);
+/* Series of a tile's keys, or means of their values, in the block's terms: by row, and if asked for by column. Where nothing
+   changes, rows are read where they are. */
+INLINE Matrix read_tile(const Attention *w, const Work *work, const Tile *tile, const int values, const int columns) {
+    const Block *block = tile->block;
+    const long extra = values ? work->extra : 0, size = work->size + extra * w->width, count = tile->end - tile->begin;
+    const float *from = (values ? work->means : work->series) + (tile->begin * w->pieces + block->piece) * size;
+    float *to = values ? work->value_row : work->key_row;
+    Matrix rows = {from, w->pieces * size, 1};
+    if (!block->alone || size % LANES) {
+        for (long i = 0; i < count; i++)
+            WITH_WIDTH(w->width, expand(width, w->terms, block, extra, from + i * rows.row, to + i * work->stride))
+        rows = (Matrix){to, work->stride, 1};
+    }
+    float *column = values ? work->value_column : work->key_column;
+    if (columns) transpose(count, (extra + block->terms) * w->width, rows, column, work->wide);
+    return rows;
 }
 
 /* Gradients of a tile's series and of the moments, given those of the integrals g [rows, wide] = moments . series. */
-INLINE void return_series(
-    const Attention *w, Work *work, const Block *block, const Tile *tile, const float *keys, long row, long rows, const float *g,
-    const float *moments, float *g_moments
-) {
-    const long width = tile->end - tile->begin, size = block->terms * w->width, stride = work->stride, wide = work->wide;
-    float *to = w->g_series + (work->series - w->series) + (tile->begin * w->pieces + block->piece) * work->size;
-    add_product(w, work, block, 0, width, rows, (Matrix){g, 1, wide}, moments, to);
-    multiply(rows, size, width, (Matrix){g, wide, 1}, keys, row, g_moments, stride, g_moments, stride);
+INLINE void return_series(const Attention *w, Work *work, const Tile *tile, float *g, const float *moments, float *g_moments) {
+    const long width = tile->end - tile->begin, size = tile->block->terms * w->width, stride = work->stride;
+    add_product(w, work, tile, 0, g, moments, w->g_series + (work->series - w->series));
+    const Matrix rows = {g, work->wide, 1};
+    multiply(tile->rows, size, width, rows, tile->keys.at, tile->keys.row, g_moments, g_moments, stride);
 }
 
-INLINE void return_pairs(const Attention *w, Work *work, const Block *block) {
-    const Tile tile = inside(block);
-    const long points = block->last - block->first, at = block->first * work->stride;
-    float *g_pairs = work->g_pairs + block->first * work->wide;
-    long row;
-    const float *keys = tile_rows(w, work, block, &tile, work->series, 0, work->key_row, &row);
-    sum_outwards(block->keys, points, work->place + block->key, block->first, work->wide, g_pairs, work->to_left + block->key,
-                 work->to_right + block->key, 1);
-    return_series(w, work, block, &tile, keys, row, points, g_pairs, work->moments + at, work->g_moments + at);
+/* Integrals between the points of a block and its keys. Or from their gradients those of the keys' series and of the moments. */
+INLINE void find_pairs(const Attention *w, Work *work, const Block *block, const int adjoint) {
+    Tile tile = {block, INSIDE, block->key, block->key + block->keys, .rows = block->last - block->first};
+    const long at = block->first * work->stride, from = block->first * work->wide, size = block->terms * w->width;
+    const Matrix moments = {work->moments + at, work->stride, 1};
+    float *pairs = work->pairs + from;
+    tile.keys = read_tile(w, work, &tile, 0, !adjoint);
+    if (!adjoint) multiply(tile.rows, block->keys, size, moments, work->key_column, work->wide, NULL, pairs, work->wide);
+    sum_outwards(work, block, adjoint ? work->g_pairs : work->pairs, adjoint);
+    if (adjoint) return_series(w, work, &tile, work->g_pairs + from, moments.at, work->g_moments + at);
 }
 
 /* All that follows from the times of a sequence and from a head's numbers, up to the integrals between keys and blocks. */
@@ -601,8 +581,8 @@ INLINE void read_head(const Attention *w, long item, const int again, Work *work
     }
     find_terms(w, work);
     WITH_WIDTH(w->width, find_moments(width, w, work, NULL, NULL))
-    clear(work->to_left, work->row), clear(work->to_right, work->row);
-    for (long j = 0; j < work->blocks; j++) find_pairs(w, work, work->block + j);
+    clear(work->ends, 2 * work->row);
+    for (long j = 0; j < work->blocks; j++) find_pairs(w, work, work->block + j, 0);
     if (work->blocks > 1) find_carry(w, work);
 }
 
@@ -614,7 +594,7 @@ INLINE void find_sides(const Attention *w, Work *work, const Block *block, const
     float run[stride];
     for (int behind = 0; behind < 2; behind++) {
         const int down = behind ^ adjoint; /* the direction of the sum */
-        float *rows = adjoint ? (behind ? work->g_after : work->g_before) : (behind ? work->after : work->before);
+        float *rows = (adjoint ? work->g_sides : work->sides)[behind];
         clear(run, stride);
         for (long i = 0, r = down ? block->rows - 1 : 0; i < cells + !adjoint; i++) {
             const long n = down ? block->last - 1 - i : block->first + i;
@@ -628,32 +608,32 @@ INLINE void find_sides(const Attention *w, Work *work, const Block *block, const
     }
 }
 
-/* Scores of `count` rows of a block from number r on against a tile, and the factors between integrals and scores; NEVER where a row
-   must not look, 0 for the factor where the score is no integral. */
-INLINE void find_scores(const Attention *w, Work *work, const Block *block, const Tile *tile, long first, long count) {
+/* Scores of a tile, and the factors between integrals and scores; NEVER where a row must not look, 0 for the factor where the
+   score is no integral. */
+INLINE void find_scores(const Attention *w, Work *work, const Tile *tile) {
+    const Block *block = tile->block;
     const long wide = work->wide, stride = work->stride, width = tile->end - tile->begin, all = padded(width);
     const double *there = work->key_time + tile->begin, origin = tile->side < INSIDE ? block->left : block->right;
     const float scale = w->scale, *own = work->own + tile->begin;
     const int causal = w->causal;
     float *gap = work->scaled;
     if (tile->side != INSIDE) {
-        const Matrix moments = {(tile->side < INSIDE ? work->before : work->after) + first * stride, stride, 1};
+        const Matrix moments = {work->sides[tile->side > INSIDE] + (tile->row - block->row) * stride, stride, 1};
         const float *carry = block->carry + tile->begin;
-        multiply(count, width, block->terms * w->width, moments, work->key_column, wide, carry, 0, work->score, wide);
+        multiply(tile->rows, width, block->terms * w->width, moments, work->key_column, wide, carry, work->score, wide);
         for (long i = 0; i < width; i++) gap[i] = (float)fabs(there[i] - origin);
     }
-    for (long r = 0; r < count; r++) {
+    for (long r = 0; r < tile->rows; r++) {
         float *s = work->score + r * wide, *factor = work->factor + r * wide;
-        const double here = work->time[work->asked[block->row + first + r]];
+        const long point = work->asked[tile->row + r];
         if (tile->side != INSIDE) {
-            const float mine = (float)fabs(here - origin);
+            const float mine = (float)fabs(work->time[point] - origin);
             EACH(i, width) {
                 const float f = scale / (mine + gap[i]);
                 factor[i] = f, s[i] *= f;
             }
         } else {
-            const long at = work->asked[block->row + first + r] * wide;
-            const float *integral = work->pairs + at, *inverse = work->inverse + at;
+            const float *integral = work->pairs + point * wide, *inverse = work->inverse + point * wide;
             EACH(i, width) {
                 const float f = scale * fabsf(inverse[i]), score = f == 0 ? scale * own[i] : integral[i] * f;
                 factor[i] = f;
@@ -678,31 +658,31 @@ INLINE float exponentials(long count, float top, float *s) {
 
 /* The weights of a tile's means: after dropout, and on other pieces divided by the distance in time, for the means there are
    integrals. The bits of a weight come from its row and its place in the row: the backward pass finds the same ones. */
-INLINE const float *find_used(const Attention *w, const Work *work, const Block *block, const Tile *tile, long first, long count) {
+INLINE const float *find_used(const Attention *w, const Work *work, const Tile *tile) {
     const int far = tile->side == FAR_LEFT || tile->side == FAR_RIGHT, dropped = w->dropped, begin = (int)tile->begin;
     const int all = (int)padded(tile->end - tile->begin);
     const float kept = w->kept, unscale = 1 / w->scale;
     if (!far && !dropped) return work->score;
-    for (long r = 0; r < count; r++) {
+    for (long r = 0; r < tile->rows; r++) {
         const float *weights = work->score + r * work->wide, *factor = work->factor + r * work->wide;
-        const uint64_t place = mixed(((uint64_t)(work->item * w->rows + work->target[block->row + first + r]) + 1) * GOLDEN);
-        const Draws draws = halves(mixed((w->seed + place) * GOLDEN));
+        const uint64_t place = mixed(((uint64_t)(work->item * w->rows + work->target[tile->row + r]) + 1) * GOLDEN);
+        const uint64_t seed = mixed((w->seed + place) * GOLDEN);
         float *used = work->used + r * work->wide;
         EACH(i, all) used[i] = far ? weights[i] * factor[i] * unscale : weights[i];
         if (!dropped) continue;
 #pragma omp simd
-        for (int i = 0; i < all; i++) used[i] *= (int)(bits_at(draws, (uint32_t)(begin + i)) >> 8) >= dropped ? kept : 0.0f;
+        for (int i = 0; i < all; i++) used[i] *= (int)(bits_at(seed, (uint32_t)(begin + i)) >> 8) >= dropped ? kept : 0.0f;
     }
     return work->used;
 }
 
 /* Factors of the terms of a tile's means at a row: T_m there, on other pieces times the distance to the edge from which on they are
    means, and 1 for the integral up to that edge. */
-INLINE void find_shares(const Attention *w, const Work *work, const Block *block, const Tile *tile, long row, float *share) {
-    const double *edges = w->edges + work->batch * (w->pieces + 1) + block->piece, when = work->time[work->asked[row]];
+INLINE void find_shares(const Attention *w, const Work *work, const Tile *tile, long row, float *share) {
+    const double *edges = w->edges + work->batch * (w->pieces + 1) + tile->block->piece, when = work->time[work->asked[row]];
     const float reach = tile->side == FAR_LEFT ? (float)(when - edges[0]) : tile->side == FAR_RIGHT ? (float)(edges[1] - when) : 1;
     share[0] = 1;
-    for (long m = 0; m < block->terms; m++) share[work->extra + m] = reach * work->basis[row * w->terms + m];
+    for (long m = 0; m < tile->block->terms; m++) share[work->extra + m] = reach * work->basis[row * w->terms + m];
 }
 
 /* Where the answer to a row is, in `out` and in its gradient. */
@@ -711,88 +691,76 @@ INLINE long answer(const Attention *w, const Work *work, long row) {
 }
 
 /* Add a tile to the sums of some rows: exponentials and weighted values, beside the largest score so far. */
-INLINE void forward_rows(
-    const Attention *w, Work *work, const Block *block, const Tile *tile, const float *values, long value_row, long first, long count
-) {
-    const long width = tile->end - tile->begin, terms = work->extra + block->terms;
-    for (long r = 0; r < count; r++) {
-        float *s = work->score + r * work->wide, most = work->most[first + r], *out = w->out + answer(w, work, block->row + first + r);
+INLINE void forward_rows(const Attention *w, Work *work, const Tile *tile) {
+    const long width = tile->end - tile->begin, terms = work->extra + tile->block->terms, wide = work->wide;
+    for (long r = 0, row = tile->row; r < tile->rows; r++, row++) {
+        float *s = work->score + r * wide, most = work->most[row], *out = w->out + answer(w, work, row);
 #pragma omp simd reduction(max : most)
         for (long i = 0; i < width; i++) most = s[i] > most ? s[i] : most;
-        const float shrink = exp_bounded(work->most[first + r] - most);
-        work->total[first + r] = work->total[first + r] * shrink + exponentials(padded(width), most, s);
-        work->most[first + r] = most;
+        const float shrink = exp_bounded(work->most[row] - most);
+        work->total[row] = work->total[row] * shrink + exponentials(padded(width), most, s);
+        work->most[row] = most;
         EACH(d, w->width) out[d] *= shrink;
     }
-    const float *used = find_used(w, work, block, tile, first, count);
-    multiply(count, terms * w->width, width, (Matrix){used, work->wide, 1}, values, value_row, NULL, 0, work->mixed, work->stride);
-    for (long r = 0; r < count; r++) {
-        float share[terms], *out = w->out + answer(w, work, block->row + first + r);
-        find_shares(w, work, block, tile, block->row + first + r, share);
+    const Matrix used = {find_used(w, work, tile), wide, 1};
+    multiply(tile->rows, terms * w->width, width, used, tile->values.at, tile->values.row, NULL, work->mixed, work->stride);
+    for (long r = 0; r < tile->rows; r++) {
+        float share[terms], *out = w->out + answer(w, work, tile->row + r);
+        find_shares(w, work, tile, tile->row + r, share);
         WITH_WIDTH(w->width, sum_rows(width, terms, share, work->mixed + r * work->stride, out, out))
     }
 }
 
-/* Gradients of a tile's values, and g [rows, wide], those of the integrals. */
-INLINE void backward_rows(const Attention *w, Work *work, const Block *block, const Tile *tile, long first, long count) {
+/* Gradients of a tile's values, and g [rows, wide], those of the integrals; from these those of the keys on other blocks. */
+INLINE void backward_rows(const Attention *w, Work *work, const Tile *tile) {
+    const Block *block = tile->block;
     const long wide = work->wide, stride = work->stride, width = tile->end - tile->begin, terms = work->extra + block->terms;
     float delta[CHUNK];
-    for (long r = 0; r < count; r++) {
-        const long row = block->row + first + r, at = answer(w, work, row);
+    for (long r = 0; r < tile->rows; r++) {
+        const long row = tile->row + r, at = answer(w, work, row);
         float share[terms];
         exponentials(padded(width), w->logsum[work->item * w->rows + row], work->score + r * wide);
-        find_shares(w, work, block, tile, row, share);
+        find_shares(w, work, tile, row, share);
         delta[r] = dot(w->width, w->out + at, w->g_out + at);
         for (long m = 0; m < terms; m++)
             EACH(d, w->width) work->mixed[r * stride + m * w->width + d] = share[m] * w->g_out[at + d];
     }
-    const float *used = find_used(w, work, block, tile, first, count);
-    float *g_means = work->g_means + (tile->begin * w->pieces + block->piece) * (work->size + work->extra * w->width);
-    add_product(w, work, block, work->extra, width, count, (Matrix){used, 1, wide}, work->mixed, g_means);
-    multiply(count, width, terms * w->width, (Matrix){work->mixed, stride, 1}, work->value_column, wide, NULL, 0, work->g, wide);
-    for (long r = 0; r < count; r++) {
+    const float *used = find_used(w, work, tile);
+    add_product(w, work, tile, work->extra, used, work->mixed, work->g_means);
+    const Matrix rows = {work->mixed, stride, 1};
+    multiply(tile->rows, width, terms * w->width, rows, work->value_column, wide, NULL, work->g, wide);
+    for (long r = 0; r < tile->rows; r++) {
         const float *weight = work->score + r * wide, *mine = used + r * wide, *factor = work->factor + r * wide;
         float *g = work->g + r * wide, *g_own = work->g_own + tile->begin;
         if (tile->side != INSIDE) {
             float *g_carry = block->g_carry + tile->begin;
             EACH(i, width) g[i] = (mine[i] * g[i] - delta[r] * weight[i]) * factor[i], g_carry[i] += g[i];
         } else {
-            float *to = work->g_pairs + work->asked[block->row + first + r] * wide;
+            float *to = work->g_pairs + work->asked[tile->row + r] * wide;
             EACH(i, width) {
                 const float one = mine[i] * g[i] - delta[r] * weight[i];
                 to[i] = one * factor[i], g_own[i] += factor[i] == 0 ? one * w->scale : 0;
             }
         }
     }
+    const long at = (tile->row - block->row) * stride, right = tile->side > INSIDE;
+    if (tile->side != INSIDE) return_series(w, work, tile, work->g, work->sides[right] + at, work->g_sides[right] + at);
 }
 
 /* All rows of a block against all keys that they see. */
 INLINE void attend(const Attention *w, Work *work, const Block *block, const int backward) {
-    const long wide = work->wide, stride = work->stride;
+    const long end = block->row + block->rows, size = block->rows * work->stride;
     if (!block->rows) return;
     if (work->blocks > 1) find_sides(w, work, block, 0);
-    if (backward) clear(work->g_before, block->rows * stride), clear(work->g_after, block->rows * stride);
-    for (Tile tile = {0}; next_tile(w, work, block, &tile);) {
-        const long width = tile.end - tile.begin;
-        long row = 0, value_row;
-        const float *keys = NULL, *values = tile_rows(w, work, block, &tile, work->means, work->extra, work->value_row, &value_row);
-        if (backward) transpose(width, (work->extra + block->terms) * w->width, values, value_row, work->value_column, wide);
-        if (tile.side != INSIDE) {
-            keys = tile_rows(w, work, block, &tile, work->series, 0, work->key_row, &row);
-            transpose(width, block->terms * w->width, keys, row, work->key_column, wide);
-        }
-        for (long first = 0, count; first < block->rows; first += count) {
-            count = MIN(CHUNK, block->rows - first);
-            find_scores(w, work, block, &tile, first, count);
-            if (!backward) {
-                forward_rows(w, work, block, &tile, values, value_row, first, count);
-                continue;
-            }
-            backward_rows(w, work, block, &tile, first, count);
-            if (tile.side == INSIDE) continue;
-            const float *moments = (tile.side < INSIDE ? work->before : work->after) + first * stride;
-            float *g_moments = (tile.side < INSIDE ? work->g_before : work->g_after) + first * stride;
-            return_series(w, work, block, &tile, keys, row, count, work->g, moments, g_moments);
+    if (backward) clear(work->g_sides[0], size), clear(work->g_sides[1], size);
+    for (Tile tile = {.block = block}; next_tile(w, work, &tile);) {
+        tile.values = read_tile(w, work, &tile, 1, backward);
+        if (tile.side != INSIDE) tile.keys = read_tile(w, work, &tile, 0, 1);
+        for (tile.row = block->row; tile.row < end; tile.row += tile.rows) {
+            tile.rows = MIN(CHUNK, end - tile.row);
+            find_scores(w, work, &tile);
+            if (backward) backward_rows(w, work, &tile);
+            else forward_rows(w, work, &tile);
         }
     }
     if (backward && work->blocks > 1) find_sides(w, work, block, 1);
@@ -803,15 +771,13 @@ DISPATCH int attention_forward(const Attention *w, long begin, long end) {
     if (make_work(&work, w, begin, end, 0)) return 1;
     for (long item = begin; item < end; item++) {
         read_head(w, item, item > begin && item % w->heads, &work);
-        for (const Block *block = work.block; block < work.block + work.blocks; block++) {
-            for (long r = 0; r < block->rows; r++) work.most[r] = NEVER, work.total[r] = 0;
-            attend(w, &work, block, 0);
-            for (long r = 0; r < block->rows; r++) {
-                const float total = work.total[r], inverse = total > 0 ? 1 / total : 0;
-                float *out = w->out + answer(w, &work, block->row + r);
-                EACH(d, w->width) out[d] *= inverse;
-                w->logsum[item * w->rows + block->row + r] = total > 0 ? work.most[r] + logf(total) : -NEVER;
-            }
+        for (long r = 0; r < work.rows; r++) work.most[r] = NEVER, work.total[r] = 0;
+        for (long j = 0; j < work.blocks; j++) attend(w, &work, work.block + j, 0);
+        for (long r = 0; r < work.rows; r++) {
+            const float total = work.total[r], inverse = total > 0 ? 1 / total : 0;
+            float *out = w->out + answer(w, &work, r);
+            EACH(d, w->width) out[d] *= inverse;
+            w->logsum[item * w->rows + r] = total > 0 ? work.most[r] + logf(total) : -NEVER;
         }
     }
     free(work.memory);
@@ -823,12 +789,10 @@ DISPATCH int attention_backward(const Attention *w, long begin, long end) {
     if (make_work(&work, w, begin, end, 1)) return 1;
     for (long item = begin; item < end; item++) {
         read_head(w, item, item > begin && item % w->heads, &work);
-        clear(work.g_means, w->keys * w->pieces * (work.size + work.extra * w->width)), clear(work.g_own, work.row);
-        clear(work.g_moments, work.points * work.stride), clear(work.g_pairs, work.points * work.wide);
-        clear(work.g_carry, work.blocks * work.row), clear(work.to_left, work.row), clear(work.to_right, work.row);
+        clear(work.g_means, work.g_sides[0] - work.g_means), clear(work.ends, 2 * work.row);
         for (long j = 0; j < work.blocks; j++) attend(w, &work, work.block + j, 1);
         if (work.blocks > 1) return_carry(w, &work);
-        for (long j = 0; j < work.blocks; j++) return_pairs(w, &work, work.block + j);
+        for (long j = 0; j < work.blocks; j++) find_pairs(w, &work, work.block + j, 1);
         if (work.extra) sum_pieces(w, &work, work.g_means, 1);
         find_means(w, &work, 1);
         float *g_path = w->g_path + (work.path - w->path);

@@ -53,11 +53,11 @@ INLINE int many_registers(void) {
 }
 
 /* c [rows, columns] = start + x y with y [inner, columns]. Columns are rounded up to whole vectors, which y and c must have
-   room for. start NULL: zeros. */
+   room for. start: c itself, one row for all, or NULL for zeros. */
 DISPATCH static void multiply(
-    long rows, long columns, long inner, Matrix x, const float *y, long y_row, const float *start, long start_row, float *c,
-    long c_row
+    long rows, long columns, long inner, Matrix x, const float *y, long y_row, const float *start, float *c, long c_row
 ) {
+    const long start_row = start == c ? c_row : 0;
     const int wide = many_registers();
     for (long done = 0, width; done < columns; done += width) {
         const long left = (columns - done + LANES - 1) / LANES;

@@ -46,7 +46,7 @@ static void take_shares(void *data) {
     Share *share = data;
     const long size = (share->items + share->count - 1) / share->count;
     for (long n; (n = atomic_fetch_add(&share->next, 1)) < share->count;) {
-        const long begin = n * size, end = begin + size < share->items ? begin + size : share->items;
+        const long begin = n * size, end = MIN(begin + size, share->items);
         if (begin < end && share->kernel(share->works[n], begin, end)) atomic_store(&share->failed, 1);
     }
 }
@@ -55,9 +55,7 @@ static void take_shares(void *data) {
 int share_out(Kernel kernel, const void *const *works, long count, long items, Parallel parallel) {
     if (count < 1 || items < 1) return 0;
     Share share = {kernel, works, count, items, 0, 0};
-    if (parallel && count > 1)
-        parallel(take_shares, &share, (unsigned)count, 0);
-    else
-        take_shares(&share);
+    if (parallel && count > 1) parallel(take_shares, &share, (unsigned)count, 0);
+    else take_shares(&share);
     return atomic_load(&share.failed);
 }

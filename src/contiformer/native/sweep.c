@@ -9,8 +9,6 @@
    arrived before the others it takes steps of length 0, which change nothing. A lane without a trajectory repeats the last one, with
    a gradient of zero. */
 
-#include <stdint.h>
-
 #include "matmul.h"
 
 #define GROUP (2 * LANES)
@@ -22,7 +20,7 @@ typedef float Group[GROUP];
 typedef struct {
     /* Sizes; a piece has per_piece steps between nodes, and twice its nodes as terms. The states are keys and values, each with a
        field of its own, which works on `part` of the width at a time: a part does not see the others, nor does its norm. */
-    long states, batch, obs, width, part, heads, nodes, substeps, per_piece;
+    long states, batch, obs, width, part, heads, pieces, nodes, substeps, per_piece;
     int causal;
     /* the items to be solved, each a trajectory (state, sequence, observation), in order; NULL: all of them. The others are
        not written. */
@@ -71,60 +69,37 @@ typedef struct {
     double *all;
     /* times of the nodes [batch, nodes] */
     double *grid;
+    /* of the group's state: matrices, gain and shift; these two NULL where there is no norm */
+    const float *affine, *gain, *shift;
 } Work;
 
-INLINE long pieces_of(const Sweep *w) {
-    return (w->nodes - 1) / w->per_piece;
-}
-
-INLINE double half_length(const Sweep *w, long b, long piece) {
-    const double *edges = w->edges + b * (pieces_of(w) + 1) + piece;
-    return (edges[1] - edges[0]) / 2;
-}
-
-static long divide_memory(Work *work, const Sweep *w, float *memory) {
+/* Divide the working memory. Without any, this only counts how much it takes, gets that and divides it. */
+static int make_work(Work *work, const Sweep *w) {
     const long d = w->width, vectors = d * GROUP;
     long taken = 0;
-    work->memory = memory, work->numbers = d * w->part + 4 * vectors;
+    work->numbers = d * w->part + 4 * vectors;
     TAKE(group, work->numbers), TAKE(all, 2 * work->numbers), TAKE(zeros, 2 * d);
     for (int s = 0; s < STAGES; s++) {
         TAKE(stage[s].x, 2 * vectors), TAKE(stage[s].n, vectors), TAKE(stage[s].length, vectors);
-        work->stage[s].k = work->stage[s].x + (memory ? d : 0);
+        work->stage[s].k = work->stage[s].x + (work->memory ? d : 0);
     }
     TAKE(path, 2 * w->substeps * vectors), TAKE(lambda, 2 * vectors), TAKE(g_initial, 2 * vectors), TAKE(g, 2 * vectors);
     TAKE(gz, vectors), TAKE(gx, vectors), TAKE(sum, vectors), TAKE(rows, 2 * vectors), TAKE(piece, 2 * (w->per_piece + 1) * d);
     TAKE(table, 2 * (w->nodes + 1) * vectors), TAKE(grid, 2 * w->batch * w->nodes);
-    work->kappa = work->lambda + (memory ? d : 0);
-    return taken;
-}
-
-static int make_work(Work *work, const Sweep *w) {
-    float *memory = get_memory(divide_memory(work, w, NULL));
-    if (!memory) return 1;
-    divide_memory(work, w, memory);
+    work->kappa = work->lambda + (work->memory ? d : 0);
+    if (!work->memory) {
+        work->memory = get_memory(taken);
+        return work->memory ? make_work(work, w) : 1;
+    }
     memset(work->group, 0, (char *)work->stage[0].x - (char *)work->group);
     for (long b = 0, n = 0; b < w->batch; b++, n++) {
-        const double *edges = w->edges + b * (pieces_of(w) + 1);
-        for (long p = 0; p < pieces_of(w); p++, edges++)
+        const double *edges = w->edges + b * (w->pieces + 1);
+        for (long p = 0; p < w->pieces; p++, edges++)
             for (long i = 0; i < w->per_piece; i++)
-                work->grid[n++] = i ? *edges + (w->node[i] + 1) * half_length(w, b, p) : *edges;
+                work->grid[n++] = i ? *edges + (w->node[i] + 1) * ((edges[1] - edges[0]) / 2) : *edges;
         work->grid[n] = *edges;
     }
     return 0;
-}
-
-/* The field of one of the states. */
-typedef struct {
-    long width, part;
-    float eps, amplitude, offset, stretch;
-    const float *affine, *gain, *shift;
-} Field;
-
-INLINE Field field_of(const Sweep *w, long state) {
-    const long d = w->width, parts = d / w->part;
-    Field f = {d, w->part, w->eps, w->amplitude, w->offset, w->stretch, w->affine + state * parts * (w->part + 2) * w->part};
-    if (w->norm) f.gain = w->norm + state * d, f.shift = f.gain + w->states * d;
-    return f;
 }
 
 /* From rows, one for each lane, to vectors by channel; or back. */
@@ -140,28 +115,27 @@ INLINE void gather(long d, float *const *rows, Group *vectors, const int back) {
 
 /* Sums over channels of products x y, by lane. */
 INLINE void sum_channels(long count, Group *x, Group *y, float *sums) {
-    for (int half = 0; half < GROUP; half += 2 * LANES) {
-        Pair sum[4] = {{0}};
-        for (long j = 0; j < count; j += 4)
-            UNROLL for (int n = 0; n < 4; n++) sum[n] += *(Pair *)(x[j + n] + half) * *(Pair *)(y[j + n] + half);
-        *(Pair *)(sums + half) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
+    Pair sum[4] = {{0}};
+    for (long j = 0; j < count; j += 4)
+        UNROLL for (int n = 0; n < 4; n++) sum[n] += *(Pair *)x[j + n] * *(Pair *)y[j + n];
+    *(Pair *)sums = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-INLINE void evaluate(const Field *f, Stage *at) {
-    const long d = f->width, part = f->part;
-    const float *matrix = f->affine, half = f->amplitude / 2, middle = f->offset + half;
+INLINE void evaluate(const Sweep *w, const Work *work, Stage *at) {
+    const long d = w->width, part = w->part;
+    const float half = w->amplitude / 2, middle = w->offset + half, stretch = w->stretch, eps = w->eps;
+    const float *matrix = work->affine, *gain = work->gain;
     for (long from = 0; from < d; from += part, matrix += (part + 2) * part) {
         const float *slope = matrix + part * part, *bias = slope + part;
         float *z = at->n[from], *length = at->length[from / part], inverse[GROUP];
         EACH_LANE(j, 0, part) z[j * GROUP + l] = bias[j] + slope[j] * at->time[l];
-        multiply(part, GROUP, part, (Matrix){matrix, 1, part}, at->x[from], GROUP, z, GROUP, z, GROUP);
-        if (f->gain) sum_channels(part, at->n + from, at->n + from, length);
-        EACH(l, GROUP) length[l] = f->gain ? sqrtf(length[l] / part + f->eps) : 1.0f, inverse[l] = 1 / length[l];
+        multiply(part, GROUP, part, (Matrix){matrix, 1, part}, at->x[from], GROUP, z, z, GROUP);
+        if (gain) sum_channels(part, at->n + from, at->n + from, length);
+        EACH(l, GROUP) length[l] = gain ? sqrtf(length[l] / part + eps) : 1.0f, inverse[l] = 1 / length[l];
         for (long j = from; j < from + part; j++) {
-            const float gain = f->stretch * (f->gain ? f->gain[j] : 1.0f), shift = f->stretch * (f->gain ? f->shift[j] : 0.0f);
+            const float factor = gain ? stretch * gain[j] : stretch, shift = gain ? stretch * work->shift[j] : 0.0f;
             EACH(l, GROUP) {
-                const float n = at->n[j][l] * inverse[l], x = shift + gain * n, e = exp_bounded(-fabsf(x));
+                const float n = at->n[j][l] * inverse[l], x = shift + factor * n, e = exp_bounded(-fabsf(x));
                 at->n[j][l] = n, at->k[j][l] = middle + half * copysignf((1.0f - e) / (1.0f + e), x);
             }
         }
@@ -169,20 +143,21 @@ INLINE void evaluate(const Field *f, Stage *at) {
 }
 
 /* The adjoint of evaluate(): work->gx from g, the gradient of k; the parameters' gradients are added to those of the group. */
-INLINE void pull_back(const Field *f, const Stage *at, Group *g, Work *work) {
-    const long d = f->width, part = f->part;
-    const float top = f->amplitude + f->offset, steepness = f->stretch / f->amplitude, *matrix = f->affine;
+INLINE void pull_back(const Sweep *w, Work *work, const Stage *at, Group *g) {
+    const long d = w->width, part = w->part;
+    const float bottom = w->offset, top = w->amplitude + bottom, steepness = w->stretch / w->amplitude;
+    const float *matrix = work->affine, *gain = work->gain;
     Group *gz = work->gz, *g_slope = (Group *)(work->group + d * part), *g_bias = g_slope + d, *g_gain = g_bias + d;
     Group *g_shift = g_gain + d;
     float *rows[GROUP], along[GROUP], inverse[GROUP];
     EACH_LANE(j, 0, d) {
-        const float inner = g[j][l] * (at->k[j][l] - f->offset) * (top - at->k[j][l]) * steepness;
+        const float inner = g[j][l] * (at->k[j][l] - bottom) * (top - at->k[j][l]) * steepness;
         g_shift[j][l] += inner, g_gain[j][l] += inner * at->n[j][l];
-        gz[j][l] = f->gain ? inner * f->gain[j] : inner;
+        gz[j][l] = gain ? inner * gain[j] : inner;
     }
     for (long from = 0; from < d; from += part) {
-        if (f->gain) sum_channels(part, gz + from, at->n + from, along);
-        EACH(l, GROUP) along[l] = f->gain ? along[l] / part : 0.0f, inverse[l] = 1 / at->length[from / part][l];
+        if (gain) sum_channels(part, gz + from, at->n + from, along);
+        EACH(l, GROUP) along[l] = gain ? along[l] / part : 0.0f, inverse[l] = 1 / at->length[from / part][l];
         EACH_LANE(j, from, from + part) {
             const float one = (gz[j][l] - along[l] * at->n[j][l]) * inverse[l];
             gz[j][l] = one, g_bias[j][l] += one, g_slope[j][l] += at->time[l] * one;
@@ -192,27 +167,18 @@ INLINE void pull_back(const Field *f, const Stage *at, Group *g, Work *work) {
     gather(d, rows, gz, 1);
     for (long j = 0; j < d; j += part, matrix += (part + 2) * part) {
         float *sum = work->group + j * part;
-        multiply(part, GROUP, part, (Matrix){matrix, part, 1}, gz[j], GROUP, NULL, 0, work->gx[j], GROUP);
-        multiply(part, part, GROUP, (Matrix){at->x[j], GROUP, 1}, work->rows + j, d, sum, part, sum, part);
+        multiply(part, GROUP, part, (Matrix){matrix, part, 1}, gz[j], GROUP, NULL, work->gx[j], GROUP);
+        multiply(part, part, GROUP, (Matrix){at->x[j], GROUP, 1}, work->rows + j, d, sum, sum, part);
     }
 }
 
 /* The way of one trajectory: from its observation to the nodes after it one by one, then to those before it. A causal model does
    not go back beyond the observation's own piece. */
 typedef struct {
-    long row, b, first, stop, crossings;
+    long row, observed, first, stop, crossings; /* observed: where the observation is in `key` or `value` */
     double time;
     const double *grid;
 } Way;
-
-INLINE Way way_of(const Sweep *w, const Work *work, long row) {
-    const long b = row / w->obs % w->batch;
-    Way way = {.row = row, .b = b, .time = w->times[row % (w->batch * w->obs)], .grid = work->grid + b * w->nodes};
-    while (way.first < w->nodes && way.grid[way.first] < way.time) way.first++;
-    way.stop = w->causal && way.first > 0 ? (way.first - 1) / w->per_piece * w->per_piece : 0;
-    way.crossings = w->nodes - way.stop;
-    return way;
-}
 
 /* Crossing number i of a group, -1 for none: by lane the node it leads to and the one it comes from, w->nodes for the
    observation itself, and the time and length of its substeps. Whether any lane moves, and whether any
@@ -238,20 +204,29 @@ INLINE Crossing crossing(const Sweep *w, const Way *way, long i) {
     return c;
 }
 
+/* The trajectory (state, sequence, observation) of an item. */
+INLINE long row_of(const Sweep *w, long item) {
+    return w->items ? w->items[item] : item;
+}
+
 /* The ways of the items from `begin` on; the last of `count` for the lanes behind them. Returns the most crossings. */
 INLINE long find_ways(const Sweep *w, const Work *work, long begin, long count, Way *way) {
     long most = 0;
-    for (long l = 0; l < GROUP; l++) {
-        const long number = begin + (l < count ? l : count - 1);
-        way[l] = way_of(w, work, w->items ? w->items[number] : number);
-        most = way[l].crossings > most ? way[l].crossings : most;
+    for (long l = 0; l < GROUP; l++, way++) {
+        const long row = row_of(w, begin + MIN(l, count - 1)), at = row % (w->batch * w->obs);
+        *way = (Way){.row = row, .observed = at * w->width, .time = w->times[at], .grid = work->grid + at / w->obs * w->nodes};
+        while (way->first < w->nodes && way->grid[way->first] < way->time) way->first++;
+        way->stop = w->causal && way->first > 0 ? (way->first - 1) / w->per_piece * w->per_piece : 0;
+        way->crossings = w->nodes - way->stop;
+        most = MAX(most, way->crossings);
     }
     return most;
 }
 
 /* Substep s of a crossing by Runge-Kutta's method, from state and slope x. The last stage is the end of the step. */
-INLINE void take_step(const Field *f, const Crossing *c, long s, Group *x, Stage *stage) {
-    const long d = f->width;
+INLINE void take_step(const Sweep *w, Work *work, const Crossing *c, long s, Group *x) {
+    const long d = w->width;
+    Stage *stage = work->stage;
     Group half, whole, sixth, *k = x + d;
     for (int l = 0; l < GROUP; l++) {
         const double length = c->length[l], from = c->from[l] + s * length;
@@ -260,36 +235,36 @@ INLINE void take_step(const Field *f, const Crossing *c, long s, Group *x, Stage
         stage[2].time[l] = stage[3].time[l] = (float)(from + length);
     }
     EACH_LANE(j, 0, d) stage[0].x[j][l] = x[j][l] + half[l] * k[j][l];
-    evaluate(f, stage);
+    evaluate(w, work, stage);
     EACH_LANE(j, 0, d) stage[1].x[j][l] = x[j][l] + half[l] * stage[0].k[j][l];
-    evaluate(f, stage + 1);
+    evaluate(w, work, stage + 1);
     EACH_LANE(j, 0, d) stage[2].x[j][l] = x[j][l] + whole[l] * stage[1].k[j][l];
-    evaluate(f, stage + 2);
+    evaluate(w, work, stage + 2);
     EACH_LANE(j, 0, d)
         stage[3].x[j][l] = x[j][l] + sixth[l] * (k[j][l] + 2 * (stage[0].k[j][l] + stage[1].k[j][l]) + stage[2].k[j][l]);
-    evaluate(f, stage + 3);
+    evaluate(w, work, stage + 3);
 }
 
 /* Its adjoint: lambda and kappa, the gradients of state and slope, from the end of the step to its beginning. As long as stages
    ask for that of the end, what they add is kept beside it. */
-INLINE void return_step(const Field *f, const Crossing *c, Work *work) {
-    const long d = f->width;
+INLINE void return_step(const Sweep *w, Work *work, const Crossing *c) {
+    const long d = w->width;
     Group *lambda = work->lambda, *kappa = work->kappa, *g = work->g, *gx = work->gx, *sum = work->sum, h;
     for (int l = 0; l < GROUP; l++) h[l] = (float)c->length[l];
-    pull_back(f, work->stage + 3, kappa, work);
+    pull_back(w, work, work->stage + 3, kappa);
     EACH_LANE(j, 0, d) lambda[j][l] += gx[j][l], g[j][l] = kappa[j][l] = (1 / 6.0f) * h[l] * lambda[j][l];
-    pull_back(f, work->stage + 2, g, work);
+    pull_back(w, work, work->stage + 2, g);
     EACH_LANE(j, 0, d) sum[j][l] = gx[j][l], g[j][l] = (1 / 3.0f) * h[l] * lambda[j][l] + h[l] * gx[j][l];
-    pull_back(f, work->stage + 1, g, work);
+    pull_back(w, work, work->stage + 1, g);
     EACH_LANE(j, 0, d) sum[j][l] += gx[j][l], g[j][l] = (1 / 3.0f) * h[l] * lambda[j][l] + 0.5f * h[l] * gx[j][l];
-    pull_back(f, work->stage, g, work);
+    pull_back(w, work, work->stage, g);
     EACH_LANE(j, 0, d) lambda[j][l] += sum[j][l] + gx[j][l], kappa[j][l] += 0.5f * h[l] * gx[j][l];
 }
 
 /* From rows [terms, width] of a piece to the series of its heads [heads, obs, pieces, terms, width / heads], or back. */
 INLINE void copy_heads(const long width, const Sweep *w, long row, long piece, float *rows, float *series, const int back) {
-    const long terms = 2 * (w->per_piece + 1), apart = w->obs * pieces_of(w) * terms * width;
-    series += row / w->obs % w->batch * w->heads * apart + (row % w->obs * pieces_of(w) + piece) * terms * width;
+    const long terms = 2 * (w->per_piece + 1), apart = w->obs * w->pieces * terms * width;
+    series += row / w->obs % w->batch * w->heads * apart + (row % w->obs * w->pieces + piece) * terms * width;
     for (long h = 0; h < w->heads; h++, series += apart, rows += width)
         for (long m = 0; m < terms; m++) {
             float *one = rows + m * w->width, *other = series + m * width;
@@ -299,19 +274,20 @@ INLINE void copy_heads(const long width, const Sweep *w, long row, long piece, f
 
 /* The basis of a piece: slopes are in time, the series in the variable of the piece. */
 INLINE void scale_basis(const Sweep *w, const Way *way, long piece, long size, float *scaled) {
-    const float half = (float)half_length(w, way->b, piece);
+    const double *edge = way->grid + piece * w->per_piece;
+    const float half = (float)((edge[w->per_piece] - *edge) / 2);
     EACH(m, size) scaled[2 * m] = w->basis[2 * m], scaled[2 * m + 1] = half * w->basis[2 * m + 1];
 }
 
 /* series = basis (values, slopes) on every piece, head by head; sums of squares on the way */
 INLINE void write_series(const Sweep *w, const Way *way, const float *table, float *sum) {
     const long d = w->width, terms = 2 * (w->per_piece + 1), row = way->row;
-    const long pieces = pieces_of(w), rows = w->states * w->obs * w->batch;
+    const long pieces = w->pieces, rows = w->states * w->obs * w->batch;
     float *series = row < w->obs * w->batch ? w->key_series : w->value_series, scaled[terms * terms];
     const float *end = sum + (terms - 2) * d, *first = table + w->nodes * 2 * d, start = dot(d, first, first);
     for (long p = 0; p < pieces; p++, table += w->per_piece * 2 * d) {
         scale_basis(w, way, p, terms * terms / 2, scaled);
-        multiply(terms, d, terms, (Matrix){scaled, terms, 1}, table, d, NULL, 0, sum, d);
+        multiply(terms, d, terms, (Matrix){scaled, terms, 1}, table, d, NULL, sum, d);
         WITH_WIDTH(d / w->heads, copy_heads(width, w, row, p, sum, series, 0))
         float last = 0;
 #pragma omp simd reduction(+ : last)
@@ -325,16 +301,11 @@ INLINE void write_series(const Sweep *w, const Way *way, const float *table, flo
 INLINE void read_gradient(const Sweep *w, const Way *way, float *g_table, float *g) {
     const long d = w->width, terms = 2 * (w->per_piece + 1);
     float *g_series = (float *)(way->row < w->obs * w->batch ? w->g_key_series : w->g_value_series), scaled[terms * terms];
-    for (long p = 0; p < pieces_of(w); p++, g_table += w->per_piece * 2 * d) {
+    for (long p = 0; p < w->pieces; p++, g_table += w->per_piece * 2 * d) {
         WITH_WIDTH(d / w->heads, copy_heads(width, w, way->row, p, g, g_series, 1))
         scale_basis(w, way, p, terms * terms / 2, scaled);
-        multiply(terms, d, terms, (Matrix){scaled, 1, terms}, g, d, g_table, d, g_table, d);
+        multiply(terms, d, terms, (Matrix){scaled, 1, terms}, g, d, g_table, g_table, d);
     }
-}
-
-/* A state at its observation, or its gradient. */
-INLINE long observed(const Sweep *w, long row) {
-    return row % (w->batch * w->obs) * w->width;
 }
 
 /* State and slope that each lane has at its node: in the table that is kept, or in working memory. */
@@ -345,28 +316,28 @@ INLINE void find_rows(const Sweep *w, const Way *way, const long *node, const Wo
 }
 
 /* Gather states at the observations, and evaluate the field there. */
-INLINE void observe(const Sweep *w, const Field *f, const Way *way, Stage *stage) {
+INLINE void observe(const Sweep *w, const Work *work, const Way *way, Stage *stage) {
     float *rows[GROUP];
     for (int l = 0; l < GROUP; l++) {
-        rows[l] = (float *)(way[l].row < w->batch * w->obs ? w->key : w->value) + observed(w, way[l].row);
+        rows[l] = (float *)(way[l].row < w->batch * w->obs ? w->key : w->value) + way[l].observed;
         stage->time[l] = (float)way[l].time;
     }
     gather(w->width, rows, stage->x, 0);
-    evaluate(f, stage);
+    evaluate(w, work, stage);
 }
 
 /* Trajectories of `count` items of one state from `begin` on, and their series. State and slope are in the last stage. */
-INLINE void forward_group(const Sweep *w, const Field *f, long begin, long count, Work *work) {
+INLINE void forward_group(const Sweep *w, Work *work, long begin, long count) {
     const long both = 2 * w->width, none[GROUP] = {0};
-    Stage *stage = work->stage, *here = stage + STAGES - 1;
+    Stage *here = work->stage + STAGES - 1;
     Way way[GROUP];
     float *rows[GROUP];
     const long crossings = find_ways(w, work, begin, count, way);
-    observe(w, f, way, here);
+    observe(w, work, way, here);
     for (long i = -1; i < crossings; i++) {
         const Crossing c = crossing(w, way, i);
         if (i > 0 && c.again) find_rows(w, way, c.before, work, rows), gather(both, rows, here->x, 0);
-        for (long s = 0; s < w->substeps && c.moving; s++) take_step(f, &c, s, here->x, stage);
+        for (long s = 0; s < w->substeps && c.moving; s++) take_step(w, work, &c, s, here->x);
         find_rows(w, way, c.node, work, rows), gather(both, rows, here->x, 1);
     }
     find_rows(w, way, none, work, rows);
@@ -377,9 +348,8 @@ INLINE void forward_group(const Sweep *w, const Field *f, long begin, long count
 }
 
 /* The adjoint of forward_group(). Nodes that a causal model does not go back to have no gradient: nobody reads there. */
-INLINE void backward_group(const Sweep *w, const Field *f, long begin, long count, Work *work) {
+INLINE void backward_group(const Sweep *w, Work *work, long begin, long count) {
     const long d = w->width, both = 2 * d, size = both * (long)sizeof(Group), nodes = w->nodes * both;
-    Stage *stage = work->stage;
     Way way[GROUP];
     float *rows[GROUP];
     const long crossings = find_ways(w, work, begin, count, way);
@@ -396,12 +366,12 @@ INLINE void backward_group(const Sweep *w, const Field *f, long begin, long coun
             Group *path = work->path;
             find_rows(w, way, c.before, work, rows), gather(both, rows, path, 0);
             for (long s = 0; s + 1 < w->substeps; s++, path += both) {
-                take_step(f, &c, s, path, stage);
-                memcpy(path + both, stage[STAGES - 1].x, size);
+                take_step(w, work, &c, s, path);
+                memcpy(path + both, work->stage[STAGES - 1].x, size);
             }
             for (long s = w->substeps - 1; s >= 0; s--, path -= both) {
-                take_step(f, &c, s, path, stage);
-                return_step(f, &c, work);
+                take_step(w, work, &c, s, path);
+                return_step(w, work, &c);
             }
         }
         if (!c.again) continue;
@@ -409,11 +379,11 @@ INLINE void backward_group(const Sweep *w, const Field *f, long begin, long coun
         for (int l = 0; l < GROUP; l++) own[l] = c.before[l] == w->nodes;
         EACH_LANE(j, 0, both) work->g_initial[j][l] += own[l] * work->lambda[j][l], work->lambda[j][l] *= 1 - own[l];
     }
-    observe(w, f, way, stage);
-    pull_back(f, stage, work->g_initial + d, work);
+    observe(w, work, way, work->stage);
+    pull_back(w, work, work->stage, work->g_initial + d);
     EACH_LANE(j, 0, d) work->g_initial[j][l] += work->gx[j][l];
     float *to = way->row < w->batch * w->obs ? w->g_key : w->g_value;
-    for (int l = 0; l < GROUP; l++) rows[l] = l < count ? to + observed(w, way[l].row) : work->rows + l * d;
+    for (int l = 0; l < GROUP; l++) rows[l] = l < count ? to + way[l].observed : work->rows + l * d;
     gather(d, rows, work->g_initial, 1);
     EACH(n, work->numbers) work->all[n] += work->group[n], work->group[n] = 0;
 }
@@ -428,35 +398,26 @@ INLINE void hand_over(const Sweep *w, long state, Work *work) {
         for (long j = 0; j < d; j++, from += GROUP) {
             double sum = 0;
             for (int l = 0; l < GROUP; l++) sum += from[l];
-            if (row < 2)
-                w->g_affine[at + j / part * (part + 2) * part + (part + row) * part + j % part] = (float)sum;
-            else
-                w->g_norm[((row - 2) * w->states + state) * d + j] = (float)sum;
+            float *to = row < 2 ? w->g_affine + at + (j / part * (part + 2) + part + row) * part + j % part
+                                : w->g_norm + ((row - 2) * w->states + state) * d + j;
+            *to = (float)sum;
         }
     memset(work->all, 0, work->numbers * sizeof(double));
 }
 
-INLINE long state_of(const Sweep *w, long number) {
-    return (w->items ? w->items[number] : number) / (w->obs * w->batch);
-}
-
 /* In groups, each of items of one state. */
 INLINE int sweep(const Sweep *w, long begin, long end, const int backward) {
-    Work work;
+    const long rows = w->obs * w->batch, d = w->width;
+    Work work = {0};
     if (make_work(&work, w)) return 1;
-    for (long n = begin, stop; n < end;) {
-        const long state = state_of(w, n);
-        const Field f = field_of(w, state);
-        for (stop = n + 1; stop < end && state_of(w, stop) == state;) stop++;
-        for (; n < stop; n += GROUP) {
-            const long count = stop - n < GROUP ? stop - n : GROUP;
-            if (backward)
-                backward_group(w, &f, n, count, &work);
-            else
-                forward_group(w, &f, n, count, &work);
-        }
-        n = stop;
-        if (backward) hand_over(w, state, &work);
+    for (long n = begin, count; n < end; n += count) {
+        const long state = row_of(w, n) / rows;
+        for (count = 1; count < GROUP && n + count < end && row_of(w, n + count) / rows == state;) count++;
+        work.affine = w->affine + state * d * (w->part + 2);
+        if (w->norm) work.gain = w->norm + state * d, work.shift = work.gain + w->states * d;
+        if (!backward) forward_group(w, &work, n, count);
+        else backward_group(w, &work, n, count);
+        if (backward && (n + count == end || row_of(w, n + count) / rows != state)) hand_over(w, state, &work);
     }
     free(work.memory);
     return 0;

@@ -230,13 +230,14 @@ class _Problem:
         assert key is not None
         assert affine is not None
         basis, places = _hermite(nodes)
-        grid = (self.edges.shape[1] - 1) * (nodes - 1) + 1
+        pieces = self.edges.shape[1] - 1
         sizes = (
             2,
             *key.shape,
             affine.shape[-1],
             self.heads,
-            grid,
+            pieces,
+            pieces * (nodes - 1) + 1,
             substeps_for(nodes),
             nodes - 1,
             int(self.rule.causal),

@@ -4,7 +4,6 @@
    Nothing of the size of the scores is kept. Backwards the same scores are made again, the weights from their largest and
    from the sum of their exponentials, and which are dropped from the same hash. */
 
-#include "../draws.h"
 #include "products.h"
 
 /* Queries that are treated together, and keys: as many as 12 sums hold for four queries. */
@@ -104,16 +103,16 @@ INLINE void weigh(const Desk *d, long count, long width, const float *weights, c
     multiply((Product){count, width, d->part, weights, d->others, rows, d->nothing, 0, result, d->part});
 }
 
-INLINE Draws draws_of(const Attention *w, long row) {
-    return halves(mixed(w->seed + ((uint64_t)row + 1) * GOLDEN));
+INLINE uint64_t seed_of(const Attention *w, long row) {
+    return mixed(w->seed + ((uint64_t)row + 1) * GOLDEN);
 }
 
-INLINE float stays(Draws draws, long n, int dropped) {
-    return (int)(bits_at(draws, (uint32_t)n) >> 1) < dropped ? 0.0f : 1.0f;
+INLINE float stays(uint64_t seed, long n, int dropped) {
+    return (int)(bits_at(seed, (uint32_t)n) >> 1) < dropped ? 0.0f : 1.0f;
 }
 
 /* Scores become exponentials, zero where dropped; `norms` as in the struct. */
-INLINE void exponentiate(const Attention *w, Draws draws, long seen, long width, float *s, float *norms) {
+INLINE void exponentiate(const Attention *w, uint64_t seed, long seen, long width, float *s, float *norms) {
     float most = s[0], total = 0;
 #pragma omp simd reduction(max : most)
     for (long i = 0; i < seen; i++) most = s[i] > most ? s[i] : most;
@@ -123,7 +122,7 @@ INLINE void exponentiate(const Attention *w, Draws draws, long seen, long width,
         total += s[i];
     }
 #pragma omp simd
-    for (long i = 0; i < seen; i++) s[i] *= stays(draws, i, w->dropped);
+    for (long i = 0; i < seen; i++) s[i] *= stays(seed, i, w->dropped);
     for (long i = seen; i < width; i++) s[i] = 0.0f;
     norms[0] = most;
     norms[1] = 1.0f / total;
@@ -143,8 +142,8 @@ DISPATCH int dot_product_forward(const Attention *w, long begin, long end) {
             score(&d, count, width, d.query, d.key_strips, d.scores);
             float *norms = w->norms + 2 * (item * w->rows + r);
             for (long i = 0; i < count; i++) {
-                const Draws draws = draws_of(w, item * w->rows + r + i);
-                exponentiate(w, draws, seen_by(w, r + i), width, d.scores + i * d.others, norms + 2 * i);
+                const uint64_t seed = seed_of(w, item * w->rows + r + i);
+                exponentiate(w, seed, seen_by(w, r + i), width, d.scores + i * d.others, norms + 2 * i);
             }
             weigh(&d, count, width, d.scores, d.value, d.result);
             for (long i = 0; i < count; i++)
@@ -156,7 +155,7 @@ DISPATCH int dot_product_forward(const Attention *w, long begin, long end) {
 }
 
 /* From scores and from the products of the gradient with the values: weights after dropout, and the scores' gradients. */
-INLINE void differentiate(const Attention *w, Draws draws, long seen, long width, const float *norms, float *kept, float *s,
+INLINE void differentiate(const Attention *w, uint64_t seed, long seen, long width, const float *norms, float *kept, float *s,
                           float *t) {
     const float most = norms[0], per_sum = norms[1], factor = w->factor;
     float along = 0;
@@ -164,7 +163,7 @@ INLINE void differentiate(const Attention *w, Draws draws, long seen, long width
     for (long i = 0; i < seen; i++) s[i] = exp_bounded(s[i] - most) * per_sum;
 #pragma omp simd reduction(+ : along)
     for (long i = 0; i < seen; i++) {
-        kept[i] = factor * stays(draws, i, w->dropped);
+        kept[i] = factor * stays(seed, i, w->dropped);
         t[i] *= kept[i];
         along += s[i] * t[i];
     }
@@ -195,7 +194,7 @@ DISPATCH int dot_product_backward(const Attention *w, long begin, long end) {
             score(&d, count, width, d.g, d.value_strips, d.slopes);
             for (long i = 0; i < count; i++) {
                 const long row = item * w->rows + r + i;
-                differentiate(w, draws_of(w, row), seen_by(w, r + i), width, w->norms + 2 * row, d.kept,
+                differentiate(w, seed_of(w, row), seen_by(w, r + i), width, w->norms + 2 * row, d.kept,
                               d.scores + i * d.others, d.slopes + i * d.others);
             }
             weigh(&d, count, width, d.slopes, d.key, d.result);

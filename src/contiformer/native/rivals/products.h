@@ -15,11 +15,11 @@ INLINE long whole(long size) {
    digits. One bound is enough, and what is no number stays so. */
 INLINE float tanh_fast(float x) {
     const float size = fabsf(x);
-    const Split s = split((9.5f < size ? 9.5f : size) * 2.88539008f);
-    const float f = s.rest * 0.69314718f;
+    float power;
+    const float f = split((9.5f < size ? 9.5f : size) * 2.88539008f, &power) * 0.69314718f;
     const float tail = 1.66666672e-1f + f * (4.16664568e-2f + f * (8.33336077e-3f + f * 1.39304265e-3f));
     const float p = f * (1.0f + f * (0.5f + f * tail));
-    const float e = s.power * p + (s.power - 1.0f);
+    const float e = power * p + (power - 1.0f);
     return copysignf(e / (e + 2.0f), x);
 }
 
