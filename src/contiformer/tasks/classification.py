@@ -22,8 +22,8 @@ from contiformer.tasks.inputs import Inputs
 from contiformer.tasks.pooling import PooledHead, PoolingKind
 from contiformer.tasks.scores import best_temperature, classification_scores
 
-#: Models that may stand beside a network, and how many nats an extreme weight must gain over one half: the statistics
-#: are those of the head, but convolutions see something else, and often there are few series to find the weight by.
+#: Models beside a network, and the penalty in nats on a weight of 0 or 1 against one half: where shapes tell classes
+#: apart there are often too few validation series to find the best weight.
 BESIDE: dict[str, tuple[type[Baseline], float]] = {"boosting": (BoostedSummaries, 0.0), "rocket": (RocketBeside, 2.0)}
 #: Weights of that model that :meth:`Classification.calibrate` tries.
 SHARES = tuple(n / 20 for n in range(21))
@@ -93,10 +93,10 @@ class Classification(SeriesTask):
         self.label_smoothing, self.augmentation = label_smoothing, Augmentation(**(augmentation or {}))
         self.register_buffer("temperature", torch.ones(()))
         self.beside: Baseline | None = None
-        self.certain = 0.0
+        self.penalty = 0.0
         if beside is not None:
             options = {"channels": inputs.options.channels, "static": inputs.options.static, **beside}
-            kind, self.certain = BESIDE[options.pop("name")]
+            kind, self.penalty = BESIDE[options.pop("name")]
             self.beside = kind(**options, classes=classes, class_weights=class_weights)
             self.register_buffer("share", torch.zeros(()))
 
@@ -153,8 +153,8 @@ class Classification(SeriesTask):
         for share in SHARES if other else SHARES[:1]:
             logits = network.lerp(other[0], share) if other else network
             temperature = best_temperature(logits, truth)
-            extreme = self.certain * (2 * share - 1) ** 2 / len(truth)
-            loss = float(cross_entropy(logits / temperature, truth)) + extreme
+            prior = self.penalty * (2 * share - 1) ** 2 / len(truth)
+            loss = float(cross_entropy(logits / temperature, truth)) + prior
             if loss < best:
                 best = loss
                 self.temperature.fill_(temperature)
