@@ -50,7 +50,7 @@ def speed() -> str:
     """Table of the cost of continuous attention beside PyTorch's transformer layer."""
     document = json.loads((BENCHMARKS / "attention.json").read_text())
     machine = document["machine"]
-    faster = "faster than the paper's algorithm, in PyTorch / compiled"
+    faster = "faster than the paper's algorithm, in PyTorch / its fields compiled"
     lines = [f"| batch x length, width | module | training | inference | peak memory | {faster} |"]
     lines.append("|---|---|---:|---:|---:|---:|")
     for row in document["rows"]:
