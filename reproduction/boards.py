@@ -202,7 +202,7 @@ IRREGULAR = Experiment(
     note=(
         "The archive's sets: given split, three seeds. Animals, GoTrack, Vehicles: five folds, one seed; "
         f"{HOLDOUT}: the published 70/30 split. MiniRocket reads series stretched to one length, our models the series "
-        "as they are."
+        "as they are. In contiformer:rocket series that share a window of time also share one clock."
     ),
 )
 
@@ -232,7 +232,10 @@ UEA = Experiment(
     # rivals' trainings are those of the paper's table; ContiFormer is run anew with the defaults of today
     twins=lambda cell: [replace(cell, table="uea")] if cell.model in (*RIVALS, STATIC_TWIN) else [],
     sheets=by_place,
-    note="MiniRocket reads the series interpolated back to the full grid, with other points dropped than ours.",
+    note=(
+        "MiniRocket reads the series interpolated back to the full grid, with other points dropped than ours. In "
+        "contiformer:rocket the series also share one clock; in contiformer each begins at time 0."
+    ),
 )
 
 # --- a label at each time ---------------------------------------------------------------------------------------------

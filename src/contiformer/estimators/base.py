@@ -332,10 +332,8 @@ class Estimator(Learner):
         """The series without answers, and scaled; refuses what the model was not trained for."""
         _check_kind(data.schema, self.schema_)
         if data.schema.static != self.schema_.static:
-            raise DataError(
-                f"X has the static features {data.schema.static}; the model was trained on {self.schema_.static}",
-                remedy="give the same",
-            )
+            problem = f"X has the static features {data.schema.static}; the model was trained on {self.schema_.static}"
+            raise DataError(problem, remedy="give the same")
         check_capabilities(self.config_["backbone"], self._capabilities(), data)
         bare = without_answers(data)
         # also where outliers are limited: a fill value such as 1e30 is none

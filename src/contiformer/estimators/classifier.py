@@ -38,7 +38,8 @@ class Classifier(Estimator):
             :class:`~contiformer.tasks.pooling.PooledHead`. None: where channels are missing at some points.
         beside: model whose logits are averaged with the network's: "boosting" on summary statistics, "rocket", random
             convolutions, or None, see :class:`~contiformer.tasks.Classification`. "auto": boosting where channels are
-            missing at some points of 2,000 series or more, otherwise None.
+            missing at some points of 2,000 series or more, otherwise None. With "rocket", series that were recorded in
+            one window of time share one clock, whatever ``time_origin`` is. Baselines as backbones ignore it.
         class_weight: None, "balanced", or a dictionary from classes to weights.
         label_smoothing: share of the probability that the loss spreads over all classes; None: 0.1, or 0 where
             channels are missing in 2,000 series or more, which are also trained with other defaults.
@@ -165,7 +166,7 @@ class Classifier(Estimator):
 
     def _origin(self, data: SeriesSet) -> Origin:
         usual = super()._origin(data)
-        return Rocket.origin(data, usual) if self.beside == "rocket" else usual
+        return Rocket.origin(data, usual) if self.beside == "rocket" and self.backbone not in BASELINES else usual
 
     def _smoothing(self, training: SeriesSet) -> float:
         if self.label_smoothing is not None:
